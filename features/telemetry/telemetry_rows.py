@@ -196,8 +196,8 @@ def check_row(result: CheckResult, host: HostState) -> dict[str, Any]:
     row: dict[str, Any] = {
         "timestamp": host.time,
         "machine_id": host.machine_id,
-        "id": event_id(host.machine_id, "check", check, host.time, names, result.text),
-        "kind": "check",
+        "id": event_id(host.machine_id, result.kind, check, host.time, names, result.text),
+        "kind": result.kind,
         "check": check,
         "severity": result.severity,
         "count": 1,

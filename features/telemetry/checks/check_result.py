@@ -33,6 +33,8 @@ class CheckResult:
         `time` is UTC.
     host : str or None
         If the tool names it.
+    kind : {"check", "gpu_error"}
+        Kind of the event: `gpu_error` for an error that a GPU without Xids reports by a code.
     """
 
     check: str
@@ -42,3 +44,4 @@ class CheckResult:
     time: int | None = None
     utc: bool = False
     host: str | None = None
+    kind: Literal["check", "gpu_error"] = "check"

@@ -8,6 +8,11 @@ from typing import NamedTuple
 
 from forewarn.features.telemetry.amd.smi_json import is_smi_json
 from forewarn.features.telemetry.amd.smi_output import is_smi_output, parse_smi_output
+from forewarn.features.telemetry.ascend.smi_output import (
+    is_npu_output,
+    parse_npu_health,
+    parse_npu_output,
+)
 from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.checks.dcgm_checks import (
     is_dcgm_diagnostic,
@@ -131,5 +136,6 @@ FORMS: tuple[HostFileForm, ...] = (
     HostFileForm("dcgm_list", is_dcgm_gpu_list, parse_dcgm_gpu_list, names_only=True),
     HostFileForm("gpu_information", is_gpu_information, parse_gpu_information, names_only=True),
     HostFileForm("amd", is_smi_output, parse_smi_output),
+    HostFileForm("ascend", is_npu_output, parse_npu_output, checks=parse_npu_health),
     HostFileForm("csv", _is_csv, parse_query_gpu),
 )

@@ -15,7 +15,7 @@ __all__ = ["HostFileRows", "HostFileText"]
 
 _UNNAMED = (
     "a reading that names its GPU by the index alone, or not at all (add the output of "
-    "`nvidia-smi -L` or `amd-smi list` of the same host to the folder)"
+    "`nvidia-smi -L`, `amd-smi list` or `npu-smi info -t board` of the same host to the folder)"
 )
 _READING_KEY = ("machine_id", "gpu_serial", "gpu_uuid", "pci", "timestamp")  # identifies a reading
 

@@ -35,7 +35,7 @@ _TEXT_PATTERNS = (
      _looks_like("CSV of `nvidia-smi --query-compute-apps`", _SMI)),
     (re.compile(r"^\[\d+\] [^\s:]+: \[", re.M),
      _looks_like("Fluent Bit's `stdout`", "its `Format json_lines`")),
-    (re.compile(r"\bnpu-smi\b"), _looks_like("output of npu-smi")),
+    (re.compile(r"\bnpu-smi\b"), _looks_like("output of npu-smi", "`npu-smi info`")),
     (re.compile(r"\bnhc\b.*Health check failed|/nhc\b"),
      _looks_like("output of Node Health Check")),
     (re.compile(r"^(?:# (?:HELP|TYPE) )?(?:amd_)?gpu_(?:gfx_activity|\w+_temperature)\b", re.M),
@@ -123,7 +123,7 @@ def describe_text(text: str, unknown: str = "a file of unknown kind") -> str:
     Examples
     --------
     >>> describe_text("| npu-smi 24.1 |")
-    'looks like output of npu-smi, which is not read'
+    'looks like output of npu-smi, which is not read; `npu-smi info` would be'
     >>> describe_text("hello")
     'a file of unknown kind'
     """

@@ -1,0 +1,1 @@
+"""Parsers of what Ascend NPUs and their tools report."""
