@@ -17,7 +17,7 @@ def merge_gpus(readings: Iterable[GpuReading]) -> list[GpuReading]:
     has them. The identity of an index without a reading stays, as names alone.
     """
     known = list(readings)
-    names = {gpu.slot: gpu for gpu in known if gpu.names_only and gpu.slot is not None}
+    names = _named_slots(gpu for gpu in known if gpu.names_only)
     measured = [gpu for gpu in known if not gpu.names_only]
     measured = with_identities(measured, names.values())
     used = {gpu.slot for gpu in measured}
@@ -33,6 +33,23 @@ def with_identities(
         _joined(gpu, by_slot[gpu.slot]) if gpu.slot is not None and gpu.slot in by_slot else gpu
         for gpu in readings
     ]
+
+
+def _named_slots(readings: Iterable[GpuReading]) -> dict[int, GpuReading]:
+    """Return the last identity of each index; parts of it may come from several commands."""
+    names: dict[int, GpuReading] = {}
+    for gpu in readings:
+        if gpu.slot is not None:
+            before = names.get(gpu.slot, gpu)
+            names[gpu.slot] = gpu if _is_other(before, gpu) else _joined(gpu, before)
+    return names
+
+
+def _is_other(first: GpuReading, second: GpuReading) -> bool:
+    pairs = zip(
+        (first.serial, first.uuid, first.pci), (second.serial, second.uuid, second.pci), strict=True
+    )
+    return any(a != b for a, b in pairs if a and b)
 
 
 def _whole_gpus(readings: Iterable[GpuReading]) -> list[GpuReading]:
