@@ -35,6 +35,7 @@ from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.fault_rate_limit import FaultRateLimit
 from forewarn.pipelines.agent.gpu_inventory import GpuInventory, InventoryChange, gpu_key
 from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
+from forewarn.pipelines.agent.health_changes import HealthChanges
 from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
 from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
@@ -90,6 +91,7 @@ class Agent:
     _trouble: str = ""
     _states: dict[str, str | None] = field(default_factory=dict)
     _blind: SilentSensorMonitor = field(default_factory=SilentSensorMonitor)
+    _health: HealthChanges = field(default_factory=HealthChanges)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _context: FaultContext = field(init=False)
     _log_events: KernelLogEvents = field(init=False)
@@ -143,6 +145,11 @@ class Agent:
                 events = self._blind_sensors(answer, host)
             events = self._update_inventory(answer, host) + events
             self._report_recoveries(answer, host)
+            for row in self._health.rows(answer.checks, host):
+                if self.collection.is_fatal(row):
+                    self._hold_fault([row], row.get("gpu_uuid") or row.get("gpu_serial"))
+                else:
+                    events.append(row)
             if rows or events:
                 self._outbox.hold({"readings": rows, "events": events})
             self._log_skipped(answer.unread)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 
 __all__ = ["GpuPoll", "GpuSource", "HangError", "NoSourceError"]
@@ -30,12 +31,15 @@ class GpuPoll:
     unread : Unread
     trouble : str
         Reason why a GPU may exist although it has no reading; empty if there is none.
+    checks : list of CheckResult
+        Health of GPUs with their readings, if the source knows it.
     """
 
     readings: list[GpuReading]
     lost: tuple[str, ...] = ()
     unread: Unread = field(default_factory=Unread)
     trouble: str = ""
+    checks: list[CheckResult] = field(default_factory=list)
 
 
 class GpuSource(Protocol):

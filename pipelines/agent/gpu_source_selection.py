@@ -1,4 +1,4 @@
-"""Choice of the GPU source: NVML if it works, otherwise `nvidia-smi`, and AMD's tools."""
+"""Choice of the GPU source: NVML if it works, else `nvidia-smi`, and other vendors' tools."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
 from forewarn.pipelines.agent.amd_smi import AMD_PROGRAMS, AmdSmi
 from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
+from forewarn.pipelines.agent.npu_smi import NPU_PROGRAM, NpuSmi
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["MixedSource", "NvmlWithFallback", "open_source"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _GPU_CLASSES = ("0x03", "0x12")  # display controllers and accelerators
-_AMD, _NVIDIA = "0x1002", "0x10de"
+_AMD, _HUAWEI, _NVIDIA = "0x1002", "0x19e5", "0x10de"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class MixedSource:
             unread.join(poll.unread)
         troubles = [str(error) for error in errors] + [p.trouble for p in polls if p.trouble]
         lost = tuple(pci for poll in polls for pci in poll.lost)
-        return GpuPoll(readings, lost, unread, "; ".join(troubles))
+        checks = [result for poll in polls for result in poll.checks]
+        return GpuPoll(readings, lost, unread, "; ".join(troubles), checks)
 
 
 def open_source(kind: str, timeout: float) -> GpuSource:
@@ -81,20 +83,33 @@ def open_source(kind: str, timeout: float) -> GpuSource:
 
     Parameters
     ----------
-    kind : {"auto", "nvml", "nvidia-smi", "amd-smi"}
-        "auto" takes NVIDIA's source, and AMD's tools where they are installed, each only if the
-        host has a device of the vendor: images may hold the tools of both.
+    kind : {"auto", "nvml", "nvidia-smi", "amd-smi", "npu-smi"}
+        "auto" takes NVIDIA's source, and the tools of AMD and Huawei where they are installed, each
+        only if the host has a device of the vendor: images may hold the tools of several.
     timeout : float
         Seconds, for the test whether NVML works.
     """
     if kind == "amd-smi":
         return AmdSmi()
+    if kind == "npu-smi":
+        return NpuSmi()
     nvidia = _nvidia_source(kind, timeout)
-    is_amd = any(map(shutil.which, AMD_PROGRAMS)) and _has_device(_AMD)
-    if kind != "auto" or not is_amd:
+    others = _other_sources() if kind == "auto" else []
+    if not others:
         return nvidia
     is_absent = isinstance(nvidia, NvidiaSmi) and shutil.which(nvidia.program) is None
-    return AmdSmi() if is_absent or not _has_device(_NVIDIA) else MixedSource((nvidia, AmdSmi()))
+    sources = others if is_absent or not _has_device(_NVIDIA) else [nvidia, *others]
+    return MixedSource(sources) if len(sources) > 1 else sources[0]
+
+
+def _other_sources() -> list[GpuSource]:
+    """Return the sources of other vendors than NVIDIA whose tools and devices the host has."""
+    sources = list[GpuSource]()
+    if any(map(shutil.which, AMD_PROGRAMS)) and _has_device(_AMD):
+        sources.append(AmdSmi())
+    if shutil.which(NPU_PROGRAM) and _has_device(_HUAWEI):
+        sources.append(NpuSmi())
+    return sources
 
 
 def _has_device(vendor: str) -> bool:

@@ -117,7 +117,7 @@ class AgentPolicy(StrictTable):
         Size of the spool; the oldest readings are dropped first, then the oldest fault reports.
     kernel_log : Path
         /dev/kmsg, or a file written by a log daemon.
-    gpu : {"auto", "nvml", "nvidia-smi", "amd-smi"}
+    gpu : {"auto", "nvml", "nvidia-smi", "amd-smi", "npu-smi"}
         Source of the readings.
     collection : CollectionPolicy
         Used until the collector sends another one.
@@ -133,7 +133,7 @@ class AgentPolicy(StrictTable):
     state: Path = Path("/var/lib/forewarn-agent")
     spool_mib: Annotated[int, Field(gt=0, strict=True)] = 256
     kernel_log: Path = Path("/dev/kmsg")
-    gpu: Literal["auto", "nvml", "nvidia-smi", "amd-smi"] = "auto"
+    gpu: Literal["auto", "nvml", "nvidia-smi", "amd-smi", "npu-smi"] = "auto"
     collection: CollectionPolicy = CollectionPolicy()
     jobs: JobsTable = JobsTable()
     check: dict[CheckName, CheckTable] = Field(default_factory=dict, max_length=64)
