@@ -1,16 +1,20 @@
-"""Events of a GPU from exporter metrics: Xids, recovery actions, failed row remappings."""
+"""Events of a GPU from exporter metrics: Xids, recovery actions, failed row remappings, faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from forewarn.features.telemetry.ascend.fault_codes import fault_level
 from forewarn.features.telemetry.gauge_events import (
     Change,
     Sample,
     detect_changes,
+    detect_ends,
     detect_increases,
 )
+from forewarn.features.telemetry.parsers.dcgm_metrics import FAULT_CODE
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.parsers.prometheus_answers import GpuLabels
 from forewarn.features.telemetry.parsers.recovery_action import EVENT_ACTIONS
 from forewarn.features.telemetry.telemetry_rows import event_id
@@ -21,6 +25,7 @@ __all__ = ["XID_WINDOW", "exporter_events"]
 XID_WINDOW = 5 * MINUTE  # default window of the exporter's Xid count
 _RECENT_WINDOW = 10 * MINUTE
 _MAX_CODE = 2**31 - 1
+_MAX_FAULT_CODE = 2**32 - 1
 
 
 def exporter_events(
@@ -36,7 +41,7 @@ def exporter_events(
     gpu : GpuLabels
     host : str or None
     states : mapping of str to sequence of Sample
-        Samples of `xid`, `recovery_action` and `row_remap_failure`.
+        Samples of `xid`, `recovery_action`, `row_remap_failure` and `fault_code`.
     counted : mapping of int to sequence of Sample
         The exporter's windowed Xid count, by code.
     """
@@ -56,6 +61,11 @@ def exporter_events(
     ):
         text = "dcgm-exporter: row remapping failed"
         yield _event_row(gpu, host, "remap", change.time, text, {"kind": "needs_reset"})
+    faults = states.get(FAULT_CODE, ())
+    for change in detect_changes(faults, recent=_RECENT_WINDOW, at_start=True):
+        yield _fault_row(gpu, host, change)
+    for change in detect_ends(faults, recent=_RECENT_WINDOW):
+        yield _fault_row(gpu, host, change, is_over=True)
 
 
 def _xids(
@@ -82,6 +92,19 @@ def _xids(
             yield code, Change(earliest, rise.value), int(rise.value)
     for change in sorted(late):
         yield int(change.value), change, 1
+
+
+def _fault_row(
+    gpu: GpuLabels, host: str | None, change: Change, *, is_over: bool = False
+) -> dict[str, Any]:
+    """Return the row of a fault code of an NPU, which some versions write as a signed number."""
+    code = f"{int(change.value) & _MAX_FAULT_CODE:08X}"
+    level = fault_level(code)
+    text = f"npu-exporter shows fault {code} ({level.name}: {level.remedy})"
+    text = f"npu-exporter no longer shows fault {code}" if is_over else text
+    severity = "ok" if is_over else level.severity
+    more = {"kind": GPU_ERROR, "severity": severity, "check": f"{code} {level.name}"}
+    return _event_row(gpu, host, f"fault {code} {severity}", change.time, text, more)
 
 
 def _event_row(

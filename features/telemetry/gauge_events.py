@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Change", "Sample", "detect_changes", "detect_increases"]
+__all__ = ["Change", "Sample", "detect_changes", "detect_ends", "detect_increases"]
 
 # (time in ns, scraped exporter, value); two exporters of one GPU scrape at different times.
 Sample = tuple[int, str, float]
@@ -56,6 +56,31 @@ def detect_changes(
             for value in sorted(values - (before or frozenset()) - {0.0}):
                 yield Change(time, value)
         shown[exporter] = time, values
+
+
+def detect_ends(samples: Iterable[Sample], *, recent: int) -> Iterator[Change]:
+    """Yield the values that a gauge showed and its next scrape does not show.
+
+    Parameters
+    ----------
+    samples : iterable of Sample
+        In any order. A scrape without samples says nothing.
+    recent : int
+        Nanoseconds for which the value of another exporter still applies to the GPU.
+
+    Examples
+    --------
+    >>> samples = [(0, "a", 7.0), (0, "a", 9.0), (60, "a", 9.0), (120, "a", 0.0)]
+    >>> [(change.time, change.value) for change in detect_ends(samples, recent=600)]
+    [(60, 7.0), (120, 9.0)]
+    """
+    shown: dict[str, tuple[int, frozenset[float]]] = {}
+    for time, exporter, values in _scrapes(samples):
+        _, before = shown.get(exporter, (time, frozenset[float]()))
+        shown[exporter] = time, values
+        others = [some for at, some in shown.values() if time - at <= recent]
+        for value in sorted(before.difference({0.0}, *others)):
+            yield Change(time, value)
 
 
 def _scrapes(samples: Iterable[Sample]) -> Iterator[tuple[int, str, frozenset[float]]]:

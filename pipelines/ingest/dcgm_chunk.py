@@ -13,6 +13,7 @@ from forewarn.features.telemetry.exporter_events import XID_WINDOW, exporter_eve
 from forewarn.features.telemetry.gauge_events import Sample
 from forewarn.features.telemetry.joined_series import GpuSeries, LabelGroup, Row
 from forewarn.features.telemetry.parsers.dcgm_metrics import (
+    FAULT_CODE,
     HARDWARE_THROTTLE,
     METRICS,
     XID_COUNT_METRIC,
@@ -48,7 +49,7 @@ _GROUP = (*GPU_LABELS, *MACHINE_LABELS)
 _GPUS_PER_QUERY = 100  # limit of GPUs in one query of samples
 # How long before the first sample of a GPU an earlier value of its Xid gauge may lie.
 _MAX_LOOKBACK = 6 * HOUR
-_STATES = ("xid", "recovery_action", "row_remap_failure")
+_STATES = ("xid", "recovery_action", "row_remap_failure", FAULT_CODE)
 _MIN_XID = "least xid"
 _METRIC = {metric.column: metric for metric in METRICS}
 GpuKey = tuple[str, str | None]

@@ -19,12 +19,15 @@ from forewarn.pipelines.ingest.prometheus_client import (
 __all__ = ["ServerSurvey", "missing_fields", "survey_server"]
 
 _SPAN = 15 * DAY  # what Prometheus keeps by default
+_DCGM = "DCGM_"
+_TEMPERATURES = ("DCGM_FI_DEV_GPU_TEMP", "npu_chip_info_temperature")
 _STEPS = (6 * HOUR, _SPAN)  # between the moments that are queried; the second one if too many
 _PORTS = f'count by (__name__) (last_over_time({{__name__=~"{PORT_METRICS}|{STATE_METRIC}"}}[15m]))'
-_NAMES = 'count by (__name__) ({__name__=~"DCGM_.+"})'
+_EXPORTERS = "DCGM_.+|npu_chip_info_.+"
+_NAMES = f'count by (__name__) ({{__name__=~"{_EXPORTERS}"}})'
 # A moment has no sample where the scrapes are further apart than the server looks back, which
 # is five minutes. A query of hours costs more, so it comes second.
-_NAMES_OF_AN_HOUR = 'count by (__name__) (last_over_time({__name__=~"DCGM_.+"}[1h]))'
+_NAMES_OF_AN_HOUR = f'count by (__name__) (last_over_time({{__name__=~"{_EXPORTERS}"}}[1h]))'
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class ServerSurvey:
     url : str
         Without user and password.
     names : frozenset of str
-        Metrics of dcgm-exporter.
+        Metrics of dcgm-exporter and npu-exporter.
     gpus : int
         GPUs at the last sample.
     last : int
@@ -59,7 +62,7 @@ class ServerSurvey:
 
 
 def missing_fields(names: frozenset[str]) -> dict[str, tuple[str, ...]]:
-    """Return the DCGM fields that records lack, by column.
+    """Return the DCGM fields that records lack, by column; none if the server has no DCGM.
 
     Examples
     --------
@@ -67,8 +70,10 @@ def missing_fields(names: frozenset[str]) -> dict[str, tuple[str, ...]]:
     ('DCGM_FI_DEV_POWER_USAGE',)
     """
     missing: dict[str, tuple[str, ...]] = {}
-    for metric in METRICS:
-        absent = tuple(part[0] for part in metric.names if not names & {*part})
+    is_nvidia = any(name.startswith(_DCGM) for name in names)
+    for metric in METRICS if is_nvidia else ():
+        parts = [part for part in metric.names if part[0].startswith(_DCGM)]
+        absent = tuple(part[0] for part in parts if not names & {*part})
         if absent and (metric.needs_all or len(absent) == len(metric.names)):
             missing[metric.column] = absent
     if XID_COUNT_METRIC in names:
@@ -88,13 +93,13 @@ def survey_server(server: PrometheusClient, now: int) -> ServerSurvey:
     Raises
     ------
     PrometheusError
-        If it cannot be reached, or has no metric of dcgm-exporter.
+        If it cannot be reached, or has no metric of an exporter.
     """
     series = _series(server, _NAMES, now) or _series(server, _NAMES_OF_AN_HOUR, now)
     names = frozenset(row["metric"].get("__name__", "") for row in series)
     if not names:
         raise PrometheusError(
-            f"{server.url}: has no metric of dcgm-exporter (DCGM_...) of the last "
+            f"{server.url}: has no metric of dcgm-exporter (DCGM_...) or npu-exporter of the last "
             f"{_SPAN // DAY} days, expected some. Check the scrape configuration."
         )
     last = max(map(_last_time, series))
@@ -141,7 +146,7 @@ def _last_hour(server: PrometheusClient, name: str, now: int) -> int:
 
 def _count_gpus(server: PrometheusClient, names: list[str], at: int) -> int:
     labels = ", ".join(GPU_LABELS)
-    metric = next((n for n in names if n.startswith("DCGM_FI_DEV_GPU_TEMP")), names[0])
-    query = f"count(count by ({labels}) (last_over_time({metric}[1h])))"
+    metric = "|".join(n for n in names if n.startswith(_TEMPERATURES)) or names[0]
+    query = f'count(count by ({labels}) (last_over_time({{__name__=~"{metric}"}}[1h])))'
     series = _result(server, query, at, at, HOUR)
     return int(float(series[0]["values"][-1][1])) if series else 0

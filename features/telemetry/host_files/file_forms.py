@@ -57,7 +57,9 @@ from forewarn.features.telemetry.parsers.log_time import HostClock
 
 __all__ = ["FORMS", "HostFileForm", "detect_form"]
 
-_METRIC = re.compile(r"^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+", re.MULTILINE)
+_METRIC = re.compile(
+    r"^(?:# (?:HELP|TYPE) )?(?:DCGM_(?:FI|EXP)_|npu_chip_info_|machine_npu_)\w+", re.MULTILINE
+)
 _PROC_STAT = re.compile(r"^(?:cpu +\d+ \d+ |btime \d)", re.MULTILINE)
 _HEAD_CHARS = 2000
 

@@ -1,14 +1,21 @@
-"""Metrics of dcgm-exporter, with their record columns and their names over versions."""
+"""Metrics of dcgm-exporter and npu-exporter: their record columns and names over versions.
+
+The names of npu-exporter come last, since no GPU has metrics of both. It writes memory in MB of
+1024 * 1024 bytes, and a missing value not at all (`collector/metrics` of Ascend/mind-cluster).
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
     "BLANK_THRESHOLD",
+    "FAULT_CODE",
     "HARDWARE_THROTTLE",
     "METRICS",
+    "NPU_HEALTH_METRIC",
     "XID_COUNT_METRIC",
     "Metric",
     "field_names",
@@ -20,6 +27,12 @@ __all__ = [
 BLANK_THRESHOLD = 2.0**46
 # Number of Xids in the last five minutes, one series per code (label `xid`).
 XID_COUNT_METRIC = "DCGM_EXP_XID_ERRORS_COUNT"
+# 1 for a NPU without faults; the series of its fault codes do not exist then.
+NPU_HEALTH_METRIC = "npu_chip_info_health_status"
+FAULT_CODE = "fault_code"
+# The first fault code of a NPU; the next ones have a number at the end.
+_FAULT_CODE_METRIC = "npu_chip_info_error_code"
+_NEXT_FAULT_CODE = re.compile(rf"{_FAULT_CODE_METRIC}_\d{{1,3}}")
 # Bits of the throttle reasons: hardware slowdown, thermal slowdown, slowdown by the power supply.
 # Smaller values have none of them.
 _HARDWARE_REASONS = (0x8, 0x40, 0x80)
@@ -58,14 +71,58 @@ class Metric:
 
 
 METRICS = (
-    Metric("temperature_gpu", (("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),), "mean"),
-    Metric("power_draw", (("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),), "mean"),
-    Metric("utilization_gpu", (("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),), "mean"),
-    Metric("utilization_memory", (("DCGM_FI_DEV_MEM_COPY_UTIL",),), "mean"),
-    Metric("memory_used", (("DCGM_FI_DEV_FB_USED",),), "mean", sum_of_instances=True),
-    Metric("clock_sm", (("DCGM_FI_DEV_SM_CLOCK",),), "mean"),
-    Metric("ecc_corrected", (("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",),), "last"),
-    Metric("ecc_uncorrected", (("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",),), "last"),
+    Metric(
+        "temperature_gpu",
+        (
+            (
+                *("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+                "npu_chip_info_temperature",
+            ),
+        ),
+        "mean",
+    ),
+    Metric(
+        "power_draw",
+        (
+            (
+                *("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+                "npu_chip_info_power",
+            ),
+        ),
+        "mean",
+    ),
+    Metric(
+        "utilization_gpu",
+        (
+            (
+                *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),
+                "npu_chip_info_utilization",
+            ),
+        ),
+        "mean",
+    ),
+    Metric(
+        "utilization_memory",
+        (("DCGM_FI_DEV_MEM_COPY_UTIL", "npu_chip_info_hbm_bandwidth_utilization"),),
+        "mean",
+    ),
+    Metric(
+        "memory_used",
+        (("DCGM_FI_DEV_FB_USED", "npu_chip_info_hbm_used_memory", "npu_chip_info_used_memory"),),
+        "mean",
+        sum_of_instances=True,
+    ),
+    Metric("clock_sm", (("DCGM_FI_DEV_SM_CLOCK", "npu_chip_info_aicore_current_freq"),), "mean"),
+    Metric(
+        "ecc_corrected",
+        (("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "npu_chip_info_hbm_ecc_total_single_bit_error_cnt"),),
+        "last",
+    ),
+    Metric(
+        "ecc_uncorrected",
+        (("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "npu_chip_info_hbm_ecc_total_double_bit_error_cnt"),),
+        "last",
+    ),
     Metric(
         "rows_remapped",
         (
@@ -133,6 +190,7 @@ METRICS = (
         "mean",
     ),
     Metric("dram_active", (("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),), "mean"),
+    Metric(FAULT_CODE, ((_FAULT_CODE_METRIC,),), "change"),
 )
 
 _METRIC_OF_NAME = {
@@ -152,6 +210,8 @@ def metric_of(name: str) -> tuple[Metric, int, int] | None:
     >>> metric.column, part, rank, metric_of("up")
     ('temperature_gpu', 0, 1, None)
     """
+    if _NEXT_FAULT_CODE.fullmatch(name):
+        name = _FAULT_CODE_METRIC
     return _METRIC_OF_NAME.get(name)
 
 

@@ -1,4 +1,4 @@
-"""Parser of dcgm-exporter text: one scrape, several in one file, or federated metrics."""
+"""Parser of text of dcgm-exporter or npu-exporter: one scrape, several, or federated metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from prometheus_client.parser import text_fd_to_metric_families
 
 from forewarn.features.telemetry.parsers.dcgm_metrics import (
     BLANK_THRESHOLD,
+    FAULT_CODE,
     METRICS,
+    NPU_HEALTH_METRIC,
     XID_COUNT_METRIC,
     Metric,
     metric_of,
@@ -34,7 +36,7 @@ __all__ = ["PARTS_JOINED", "ExporterText", "StateSample", "parse_metrics"]
 
 # A note in `Unread`; no value is dropped.
 PARTS_JOINED = "no series of the whole GPU (MIG); its instances were joined"
-_STATE_COLUMNS = ("xid", "recovery_action", "row_remap_failure")
+_STATE_COLUMNS = ("xid", "recovery_action", "row_remap_failure", FAULT_CODE)
 _MAX_SECONDS = 10**11  # larger times are milliseconds, smaller ones (OpenMetrics) seconds
 
 
@@ -48,7 +50,8 @@ class StateSample:
     host : str or None
         The machine that the labels name.
     state : str
-        `xid`, `recovery_action` or `row_remap_failure`; `xid CODE` for the count of an Xid.
+        `xid`, `recovery_action`, `row_remap_failure` or `fault_code`; `xid CODE` for the count of
+        an Xid. A healthy NPU has the fault code 0.
     exporter : str
     value : float
     time : int or None
@@ -93,7 +96,7 @@ class _Sample:
 
 
 def parse_metrics(text: str) -> ExporterText:
-    r"""Read every GPU in the text of dcgm-exporter.
+    r"""Read every GPU in the text of an exporter.
 
     Examples
     --------
@@ -129,16 +132,18 @@ def _label_observations(samples: Sequence[_Sample]) -> Iterator[LabelObservation
 
 def _states(sample: _Sample, labels: GpuLabels, host: str | None) -> Iterator[StateSample]:
     """Yield the event or state of a sample."""
-    known = metric_of(sample.name)
+    known, value = metric_of(sample.name), sample.value
     code = sample.labels.get("xid", "")
     if known is not None and known[0].column in _STATE_COLUMNS:
         state = known[0].column
     elif sample.name == XID_COUNT_METRIC and code.isascii() and code.isdigit() and len(code) < 6:
         state = f"xid {int(code)}"
+    elif sample.name == NPU_HEALTH_METRIC and value == 1:
+        state, value = FAULT_CODE, 0.0
     else:
         return
     exporter = exporter_name(sample.labels)
-    yield StateSample(labels, host, state, exporter, sample.value, sample.time, sample.scrape)
+    yield StateSample(labels, host, state, exporter, value, sample.time, sample.scrape)
 
 
 _Moment = tuple[int | None, int]  # a time, or the number of a scrape without a time
@@ -213,7 +218,7 @@ def _samples(text: str, unread: Unread) -> Iterator[_Sample]:
             scrape += 1
         seen.update(keys)
         for name, labels, value, time in ((s.name, s.labels, s.value, s.time) for s in samples):
-            if metric_of(name) is not None or name == XID_COUNT_METRIC:
+            if metric_of(name) is not None or name in (XID_COUNT_METRIC, NPU_HEALTH_METRIC):
                 yield _Sample(name, labels, value, time, scrape)
 
 

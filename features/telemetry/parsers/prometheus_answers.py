@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forewarn.features.telemetry.ascend.npu_table import npu_type
 from forewarn.features.telemetry.parsers.dcgm_metrics import BLANK_THRESHOLD
 from forewarn.features.telemetry.parsers.gpu_reading import (
     ZEROS_PATTERN,
@@ -30,11 +31,14 @@ __all__ = [
 
 MIG_INSTANCE_LABEL = "GPU_I_ID"  # of a MIG instance
 _SERIAL = ("DCGM_FI_DEV_SERIAL", "DCGM_FI_DEV_BOARD_SERIAL", "serial")
-_UUID = ("UUID", "uuid", "gpu_uuid")
+_UUID = ("UUID", "uuid", "gpu_uuid", "vdie_id")  # the last one of npu-exporter
+_SLOT = ("gpu", "id")
+_PCI = ("pci_bus_id", "pcie_bus_info")
 _TYPE = ("modelName", "model_name")
+_NPU_TYPE = re.compile(r"(?P<name>\w[\w -]*)-Ascend-V\d+")
 _DRIVER = ("DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "driver_version")
 GPU_LABELS = (*_UUID, *_SERIAL)
-GPU_PLACE_LABELS = ("gpu", "pci_bus_id", *_TYPE, *_DRIVER)
+GPU_PLACE_LABELS = (*_SLOT, *_PCI, *_TYPE, *_DRIVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class GpuLabels:
 
 
 def parse_gpu_labels(labels: Mapping[str, str]) -> GpuLabels:
-    """Read the labels of dcgm-exporter.
+    """Read the labels of dcgm-exporter or npu-exporter.
 
     Examples
     --------
@@ -91,13 +95,15 @@ def parse_gpu_labels(labels: Mapping[str, str]) -> GpuLabels:
     def first(names: tuple[str, ...]) -> str | None:
         return next((labels[name] for name in names if labels.get(name)), None)
 
-    slot = labels.get("gpu", "")
+    slot, gpu_type = first(_SLOT) or "", first(_TYPE)
+    if npu := _NPU_TYPE.fullmatch(gpu_type or ""):
+        gpu_type = npu_type(npu["name"])
     return GpuLabels(
         serial=_named(first(_SERIAL)),
         uuid=_named(first(_UUID)),
         slot=int(slot) if re.fullmatch("[0-9]{1,4}", slot) else None,
-        pci=parse_pci_address(labels.get("pci_bus_id", "")),
-        gpu_type=first(_TYPE),
+        pci=parse_pci_address(first(_PCI) or ""),
+        gpu_type=gpu_type,
         driver_version=first(_DRIVER),
         part=labels.get(MIG_INSTANCE_LABEL) or None,
     )
