@@ -11,7 +11,7 @@ import datetime as dt
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
     from forewarn.pipelines.config.settings import Settings
+    from forewarn.pipelines.storage.registry.model_registry import Registry
 
 __all__ = [
     "Site",
@@ -245,9 +246,10 @@ def _score_list(site: Site, at: int) -> AtRiskList:
         version = registry.champion_for(at)
     if version is None:
         made = score_with_rules(site.settings, site.records, at)
-        why = f"no champion was trained by {format_iso(at)}"
-        alert("built-in rules", f"{why}: the list is made by rules, without probabilities")
-        return made
+        why = f"no champion was trained by {format_iso(at)}{_last_refusal(registry, at)}"
+        text = f"{why}: the list is made by rules, without probabilities"
+        alert("built-in rules", text)
+        return replace(made, sentences=(f"{text[0].upper()}{text[1:]}.", *made.sentences))
     predictor = registry.load_version(version)
     return score_with(
         predictor,
@@ -258,6 +260,14 @@ def _score_list(site: Site, at: int) -> AtRiskList:
         lists=site.lists,
         names=site.settings.records.names,
     )
+
+
+def _last_refusal(registry: Registry, at: int) -> str:
+    """Return why the newest model of that time did not become the champion; "" without one."""
+    past = [version for version in registry.versions() if (version.trained_at or at) < at]
+    newest = max(past, key=lambda version: int(version.number), default=None)
+    gate = "" if newest is None else newest.gate
+    return f" (version {newest.number} {gate})" if newest and gate else ""
 
 
 def review_site(config: str, day: str) -> dict[str, Any] | None:

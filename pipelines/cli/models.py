@@ -117,7 +117,7 @@ def _facts(version: Version) -> dict[str, object]:
         "aliases": list(version.aliases),
         "trained_at": None if version.trained_at is None else format_iso(version.trained_at),
         "train_length_days": None if version.length is None else version.length / DAY,
-        "gate": version.tags.get("forewarn.gate", ""),
+        "gate": version.gate,
     }
 
 

@@ -17,6 +17,7 @@ from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, 
 from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
 from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
+from forewarn.features.array_types import Float64Array
 from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
@@ -220,30 +221,34 @@ def _load_champion(registry: Registry, version: Version | None) -> Predictor | N
 def _compare(
     walk: WalkForward, timeline: Timeline, registry: Registry, protocol: EvaluationProtocol
 ) -> ChampionComparison | None:
-    """Compare recipe and champion on the finished windows, each trained before the window."""
-    frames = []
+    """Compare recipe and champion on the finished windows, each trained before the window.
+
+    Without a champion, the built-in rules take its place.
+    """
+    by_rules, frames = registry.champion() is None, list[pd.DataFrame]()
     for window in walk.windows:
-        champion = _load_champion(registry, registry.champion_before(window.start))
-        if champion is not None:
-            frames.append(_paired(walk, timeline, window, champion))
-    comparable = [frame for frame in frames if frame is not None]
-    if not comparable:
+        theirs = _rival_scores(walk, registry, window, by_rules)
+        if theirs is not None:
+            length, scores = window.by_strategy[walk.settings.strategy]
+            pair = {"challenger": scores["blend"], "champion": theirs}
+            frames.append(scores_frame(walk, timeline, window, length, pair))
+    if not frames:
         return None
-    frame = pd.concat(comparable, ignore_index=True)
-    return compare_with_champion(ScoreTable(frame, protocol, walk.unseen_from))
+    frame = pd.concat(frames, ignore_index=True)
+    table = ScoreTable(frame, protocol, walk.unseen_from)
+    return compare_with_champion(table, by_rules=by_rules)
 
 
-def _paired(
-    walk: WalkForward, timeline: Timeline, window: WindowScores, champion: Predictor
-) -> pd.DataFrame | None:
-    """Return the scores of both; None if the champion has other input columns."""
-    kinds = champion.encoder.measures.plan.kinds
-    if kinds != walk.settings.recipe.plan.kinds:
+def _rival_scores(
+    walk: WalkForward, registry: Registry, window: WindowScores, by_rules: bool
+) -> Float64Array | None:
+    """Return the scores of what made the lists of a window; None if it has other input columns."""
+    if by_rules:
+        return window.by_strategy[walk.settings.strategy][1]["rules"]
+    champion = _load_champion(registry, registry.champion_before(window.start))
+    if champion is None or champion.encoder.measures.plan.kinds != walk.settings.recipe.plan.kinds:
         return None
-    theirs = blend_scores(champion, *walk.measured(window))
-    length, scores = window.by_strategy[walk.settings.strategy]
-    pair = {"challenger": scores["blend"], "champion": theirs}
-    return scores_frame(walk, timeline, window, length, pair)
+    return blend_scores(champion, *walk.measured(window))
 
 
 def _decide(
@@ -266,6 +271,7 @@ def _decide(
         probability=predictor.calibration.apply(day.scores),
         champion=theirs,
         broken={name: moved.state for name, moved in drift.items() if moved.state},
+        first=champion is None,
     )
 
 

@@ -138,6 +138,8 @@ class ChampionComparison:
     list_precision : tuple of (float or None, float or None)
         Precision of the daily lists of the challenger and the champion.
     windows : int
+    by_rules : bool
+        There was no champion; the built-in rules take its place.
     """
 
     challenger: float
@@ -146,9 +148,12 @@ class ChampionComparison:
     interval: tuple[float, float] | None
     list_precision: tuple[float | None, float | None]
     windows: int
+    by_rules: bool = False
 
 
-def compare_with_champion(table: ScoreTable) -> ChampionComparison | None:
+def compare_with_champion(
+    table: ScoreTable, *, by_rules: bool = False
+) -> ChampionComparison | None:
     """Compare `score_challenger` with `score_champion`; None without a window with positives."""
     if not table.windows:
         return None
@@ -168,6 +173,7 @@ def compare_with_champion(table: ScoreTable) -> ChampionComparison | None:
         interval=percentile_interval(draws[0] - draws[1]),
         list_precision=(lists[0], lists[1]),
         windows=len(sets),
+        by_rules=by_rules,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,12 +43,17 @@ def decide_promotion(
     probability: Float64Array,
     champion: Float64Array | None,
     broken: Mapping[str, str],
+    first: bool = False,
 ) -> GateDecision:
-    """Decide on a promotion. A stale model is a risk, so a challenger passes unless a check fails.
+    """Decide on a promotion.
+
+    A stale model is a risk, so a challenger passes unless a check fails. The first one replaces
+    the built-in rules, which do not grow stale, so it has to be at least as good as they are.
 
     Parameters
     ----------
     comparison : ChampionComparison or None
+        With the champion; without one, with the built-in rules.
     margin : float
         Tolerated loss, as a share of the champion's average precision.
     scores, probability : ndarray of shape (n,)
@@ -56,16 +62,32 @@ def decide_promotion(
         Probabilities of the champion for the same instances.
     broken : mapping of str to str
         Input columns that became constant or empty, with that state.
+    first : bool, optional
+        There is no champion, so the built-in rules make the lists.
     """
     reasons = [f"input `{name}` became {what}" for name, what in sorted(broken.items())]
     reasons += _implausible_values(scores, probability, champion)
-    if comparison is not None and comparison.difference < -margin * comparison.champion:
+    reasons += _losses(comparison, 0.0 if first else margin)
+    if first and comparison is None:
         reasons.append(
-            f"average precision {comparison.challenger:.4f} on {comparison.windows} finished "
-            f"windows is more than {margin:.0%} below the champion's "
-            f"{comparison.champion:.4f}"
+            "there is no finished window with a failure on which to compare it with the built-in "
+            "rules"
         )
     return GateDecision(not reasons, tuple(reasons), comparison)
+
+
+def _losses(comparison: ChampionComparison | None, margin: float) -> list[str]:
+    """Return why a challenger is worse than what makes the lists now, if it is."""
+    if comparison is None or comparison.difference >= -margin * comparison.champion:
+        return []
+    far = f"more than {margin:.0%} " if margin else ""
+    whose = "the built-in rules'" if comparison.by_rules else "the champion's"
+    low, high = comparison.interval or (math.nan, math.nan)
+    between = "" if math.isnan(low) else f" (difference {low:+.4f} to {high:+.4f})"
+    return [
+        f"average precision {comparison.challenger:.4f} on {comparison.windows} finished windows "
+        f"is {far}below {whose} {comparison.champion:.4f}{between}"
+    ]
 
 
 def _implausible_values(

@@ -44,6 +44,11 @@ class Version:
         """Whether it was rolled back after a failure in service."""
         return self.tags.get("forewarn.champion") == ROLLED_BACK
 
+    @property
+    def gate(self) -> str:
+        """What the promotion gate said: "passed" or "refused: ...", "" before that."""
+        return self.tags.get("forewarn.gate", "")
+
 
 def version_from_mlflow(entry: Any, aliases: Sequence[str]) -> Version:
     """Convert MLflow's description of a version, whether or not forewarn registered it."""

@@ -20,6 +20,7 @@ from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.scheduled_tasks import score_site
 from forewarn.pipelines.storage.registry.drift_report import read_drift
 from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.training.training_cache import RecipeCache
@@ -114,8 +115,10 @@ def test_champion_is_compared_on_unseen_windows(
     site: tuple[Site, list[dict[str, Any]]],
 ) -> None:
     _, said = site
-    # The last complete window starts six days before; no earlier champion is that old.
-    assert [one["comparison"] is None for one in said] == [True, True, False, False]
+    # The first is compared with the rules. The last complete window starts six days before; no
+    # earlier champion is that old on the second day.
+    rivals = [one["comparison"] and one["comparison"]["by_rules"] for one in said]
+    assert rivals == [True, None, False, False]
     found = said[-1]["comparison"]
     assert found["difference"] == pytest.approx(found["challenger"] - found["champion"])
     assert 0 < found["champion"] <= 1
@@ -247,6 +250,24 @@ def test_shuffled_labels_are_refused(
     said = capsys.readouterr()
     refused(there, json.loads(said.out.splitlines()[-1]), "below the champion's")
     assert "alert (refused)" in said.err
+
+
+@pytest.mark.usefixtures("shuffled")
+def test_rules_stay_when_the_first_model_is_worse(
+    records: Path, config_text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(config_text, tmp_path)
+    config.write_text(f'{config.read_text()}[site]\nrecords = "{records}"\nlists = "lists"\n')
+    site = Site(records, config)
+    assert site.retrain("2025-01-25") == 1
+    outcome = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert outcome["champion"] is None
+    assert outcome["comparison"]["by_rules"]
+    (reason,) = outcome["reasons"]
+    assert "is below the built-in rules'" in reason
+    page = (Path(score_site(str(config), "2025-01-25")) / "at_risk.html").read_text()
+    assert "No champion was trained by 2025-01-26T00:00:00Z (version 1 refused: average" in page
+    assert "below the built-in rules" in page
 
 
 def test_constant_input_is_refused(

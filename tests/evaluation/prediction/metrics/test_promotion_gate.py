@@ -12,8 +12,10 @@ from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, 
 SOUND = np.array([0.1, 0.4, 0.9])
 
 
-def compared(challenger: float, champion: float) -> ChampionComparison:
-    return ChampionComparison(challenger, champion, challenger - champion, None, (None, None), 3)
+def compared(challenger: float, champion: float, *, by_rules: bool = False) -> ChampionComparison:
+    difference = challenger - champion
+    interval = (difference - 0.05, difference + 0.05)
+    return ChampionComparison(challenger, champion, difference, interval, (None, None), 3, by_rules)
 
 
 def gate(
@@ -22,6 +24,7 @@ def gate(
     probability: npt.NDArray[np.float64] = SOUND,
     champion: npt.NDArray[np.float64] | None = None,
     broken: Mapping[str, str] | None = None,
+    first: bool = False,
 ) -> GateDecision:
     return decide_promotion(
         comparison,
@@ -30,11 +33,26 @@ def gate(
         probability=probability,
         champion=champion,
         broken=broken or {},
+        first=first,
     )
 
 
-def test_first_predictor_is_promoted() -> None:
-    assert gate().promoted
+@pytest.mark.parametrize(
+    ("challenger", "promoted"), [(0.41, True), (0.4, True), (0.39, False), (0.0, False)]
+)
+def test_first_predictor_is_not_below_the_rules(challenger: float, promoted: bool) -> None:
+    decision = gate(compared(challenger, 0.4, by_rules=True), first=True)
+    assert decision.promoted == promoted
+    if not promoted:
+        (reason,) = decision.reasons
+        assert "below the built-in rules' 0.4000" in reason
+        assert f"(difference {challenger - 0.45:+.4f} to {challenger - 0.35:+.4f})" in reason
+
+
+def test_first_predictor_needs_a_finished_window() -> None:
+    (reason,) = gate(first=True).reasons
+    assert "no finished window with a failure" in reason
+    assert gate().promoted  # the champion has other columns and cannot be compared
 
 
 @pytest.mark.parametrize(
