@@ -198,7 +198,7 @@ class Registry(Experiment):
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
             raise RegistryError(
                 f"{uri}: {detail} (`registry.store` {self.address}; `forewarn models list` shows "
-                "what is there).",
+                "what is there, and `--model builtin:rules` needs no model).",
                 is_transient=True,
             ) from None
         except (ValueError, OSError) as error:
