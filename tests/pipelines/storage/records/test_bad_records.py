@@ -130,6 +130,7 @@ def test_list_and_review_agree_on_float_serials(
     tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frame = frame_of().astype({"gpu_serial": "float64", "machine_id": "float64"})
+    frame.loc[frame["gpu_serial"] == 7.55e12, "xid"] = 63  # a reason to be on the list
     assert main(score(write(frame, tmp_path / "records"), config)) == 0
     listed = pd.read_parquet(tmp_path / "lists" / f"date={AT}" / "at_risk.parquet")
     assert listed["gpu_serial"].iloc[0].startswith("755000000000")
