@@ -66,7 +66,7 @@ EVIDENCE = pa.schema(
         EVENTS.field(name)
         for name in (
             *("timestamp", "gpu_serial", "machine_id", "kind", "code"),
-            *("severity", "action", "pci", "gpu_uuid", "known_at", "vouched", "id"),
+            *("severity", "action", "pci", "gpu_uuid", "known_at", "vouched", "id", "check"),
         )
     ]
 )
@@ -174,10 +174,16 @@ def _evidence(events: pa.Table) -> list[FailureEvidence]:
             row["gpu_serial"],
             row["timestamp"],
             row["timestamp"] if row["known_at"] is None else max(row["timestamp"], row["known_at"]),
-            f"xid {row['code']}" if row["kind"] == "xid" else row["kind"],
+            _cause(row),
         )
-        for row in rows_of_gpus(events, ["timestamp", "kind", "code", "known_at"])
+        for row in rows_of_gpus(events, ["timestamp", "kind", "code", "known_at", "check"])
     ]
+
+
+def _cause(row: dict[str, Any]) -> str:
+    """Return the kind of an event with its Xid, or with the fault of a GPU without Xids."""
+    what = row["check"] if row["kind"] == GPU_ERROR else row["code"]
+    return f"{row['kind']} {what}" if what and row["kind"] in ("xid", GPU_ERROR) else row["kind"]
 
 
 def _are_failures(events: pa.Table, rules: FailureRules) -> pa.ChunkedArray:

@@ -13,6 +13,7 @@ from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.records.record_table import MACHINE, SLOT
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import EVENT_KINDS
 from forewarn.pipelines.at_risk.day_records import DayRecords
 from forewarn.pipelines.runtime.timestamps import format_iso
@@ -81,7 +82,7 @@ def _ended_by(cause: str) -> str:
     """Return what ends a reported failure; an open ticket can only be closed by a person."""
     return (
         _ENDED_BY_TELEMETRY
-        if cause in EVENT_KINDS or cause.startswith("xid ")
+        if cause in EVENT_KINDS or cause.startswith(("xid ", f"{GPU_ERROR} "))
         else _ENDED_BY_TICKET
     )
 

@@ -99,10 +99,9 @@ class OutcomeJudge:
 
 def _same_evidence(failure: PastFailure, finding: Finding) -> bool:
     """Tell whether a failure is only the record of the finding's own Xid."""
-    by_machine = failure.cause.startswith("xid ") or failure.cause in (
+    by_machine = failure.cause.startswith(("xid ", GPU_ERROR)) or failure.cause in (
         "lost",
         "needs_reset",
-        GPU_ERROR,
     )
     kinds = (FindingKind.XID, FindingKind.FAILURE)
     return by_machine and finding.kind in kinds and failure.failed_at <= finding.at

@@ -120,4 +120,4 @@ def _same(first: PastFailure, second: PastFailure) -> bool:
 
 
 def _by_machine_alone(cause: str) -> bool:
-    return cause.startswith("xid ") or cause in ("lost", "needs_reset", GPU_ERROR)
+    return cause.startswith(("xid ", GPU_ERROR)) or cause in ("lost", "needs_reset")

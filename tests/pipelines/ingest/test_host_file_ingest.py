@@ -475,7 +475,7 @@ def test_dmon_needs_a_list_of_gpus(raw: Path, capsys: pytest.CaptureFixture[str]
     (row,) = records(raw).query("temperature_gpu == 81").to_dict("records")
     assert row["gpu_serial"] == "GPU-aaaaaaaa-1111-2222-3333-444444444444"
     assert (
-        "`amd-smi list` of the same host to the folder), such as 'node-8" in capsys.readouterr().err
+        "`npu-smi info -t board` of the same host to the folder), such as 'node-8" in capsys.readouterr().err
     )
 
 

@@ -83,6 +83,37 @@ def amd_metric(gpu: int, uncorrected: int) -> dict[str, Any]:
     }
 
 
+def npu_host(folder: Path, host: int, *, code: str = "", at: dt.datetime = LATE) -> None:
+    """Write the files of a host with two Ascend NPUs; a fault code is of its first."""
+    for npu in range(2):
+        board = f"NPU ID : {npu}\nSerial Number : NPU-{host}-{npu}\nChip Count : 1\n"
+        (folder / f"board_{npu}.txt").write_text(board)
+    for moment in MOMENTS:
+        is_ill = bool(code) and moment >= at
+        path = folder / f"npu_{moment:%Y-%m-%dT%H:%M:%S}.txt"
+        path.write_text(npu_table(2, ill=0 if is_ill else None))
+        if is_ill:
+            text = f"Health Status : Alarm\nError Code : {code}\nError Information : text\n"
+            command = "npu-smi info -t health -i 0 -c 0\n"
+            (folder / f"health_{moment:%Y-%m-%dT%H:%M:%S}.txt").write_text(command + text)
+
+
+def npu_table(count: int, *, ill: int | None = None) -> str:
+    """Return the table of `npu-smi info`, with the index of an NPU that is not healthy."""
+    lines = [
+        "| npu-smi 25.2.0             Version: 25.2.0                           |",
+        "| NPU   Name    | Health     | Power(W)    Temp(C)    Hugepages-Usage(page)|",
+        "| Chip          | Bus-Id     | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB) |",
+    ]
+    for npu in range(count):
+        health = "Alarm" if npu == ill else "OK"
+        lines += [
+            f"| {npu}  910B3 | {health} | 540.5   61   0 / 0 |",
+            f"| 0 | 0000:0{npu}:00.0 | 91   0 / 0   70000 / 98304 |",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def write_fleet(raw: Path) -> None:
     hosts: dict[str, Callable[[Path], None]] = {
         "nv-1": lambda folder: nvidia_host(folder, 1),
@@ -95,6 +126,9 @@ def write_fleet(raw: Path) -> None:
         "mi-4": lambda folder: amd_host(
             folder, 4, message="2 uncorrectable hardware errors detected in umc block", at=EARLY
         ),
+        "npu-1": lambda folder: npu_host(folder, 1),
+        "npu-2": lambda folder: npu_host(folder, 2, code="0x8C044E00"),  # FreeRestartNPU
+        "npu-3": lambda folder: npu_host(folder, 3, code="0x80E18402", at=EARLY),  # SeparateNPU
     }
     for host, write in hosts.items():
         (raw / host).mkdir(parents=True)
@@ -121,13 +155,15 @@ def records(site: Path) -> pd.DataFrame:
 
 def test_vendors_have_the_same_columns_and_units(site: Path) -> None:
     frame = records(site)
-    assert frame["gpu_serial"].nunique() == 12
-    assert set(frame["gpu_type"]) == {"NVIDIA H200", "AMD Instinct MI300X"}
-    for _, rows in frame.groupby("gpu_serial"):
+    assert frame["gpu_serial"].nunique() == 18
+    assert set(frame["gpu_type"]) == {"NVIDIA H200", "AMD Instinct MI300X", "Ascend 910B3"}
+    for serial, rows in frame.groupby("gpu_serial"):
         assert len(rows) == N_TICKS
-        assert [rows[name].unique().tolist() for name in COLUMNS] == [
-            *([61.0], [540.5], [91.0], [70000.0], [1830.0])
+        assert [rows[name].unique().tolist() for name in COLUMNS[:4]] == [
+            *([61.0], [540.5], [91.0], [70000.0])
         ]
+        clocks = rows["clock_sm"].dropna().unique().tolist()
+        assert clocks == ([] if str(serial).startswith("NPU") else [1830.0])
     assert frame["xid"].max() == 63
     assert sorted(frame["gpu_error"].dropna().unique()) == [0.0, 2.0, 3.0]
 
@@ -139,27 +175,33 @@ def test_list_ranks_gpus_of_all_vendors(site: Path) -> None:
     assert main([*arguments, "--at", at, "--out", str(lists)]) == 0
     (day,) = lists.glob("date=*")
     table = pd.read_csv(day / "at_risk.csv").sort_values("rank")
-    assert set(table["gpu_serial"][:3]) == {"NV-2-0", "AMD-2-0", "AMD-3-0"}
+    assert set(table["gpu_serial"][:4]) == {"NV-2-0", "AMD-2-0", "AMD-3-0", "NPU-2-0"}
     reasons = dict(zip(table["gpu_serial"], table["reasons"], strict=True))
     assert "GPU error" in str(reasons["AMD-2-0"])
+    assert "GPU error" in str(reasons["NPU-2-0"])
     left_out = pd.read_csv(day / "unscored.csv")
-    assert dict(zip(left_out["gpu_serial"], left_out["reason"], strict=True)) == {
-        "AMD-4-0": "failed"
+    assert set(left_out["reason"]) == {"failed"}
+    assert dict(zip(left_out["gpu_serial"], left_out["cause"], strict=True)) == {
+        "AMD-4-0": "gpu_error uncorrectable umc",
+        "NPU-3-0": "gpu_error 80E18402 SeparateNPU",
     }
+    assert left_out["ended_by"].str.contains("healthy telemetry").all()
 
 
 def test_critical_error_is_a_failure_that_is_answered(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (failure,) = pq.read_table(site / "records" / "failures.parquet").to_pylist()
-    assert (failure["gpu_serial"], failure["cause"]) == ("AMD-4-0", "gpu_error")
+    failures = pq.read_table(site / "records" / "failures.parquet").to_pylist()
+    assert {failure["gpu_serial"] for failure in failures} == {"AMD-4-0", "NPU-3-0"}
     capsys.readouterr()
     assert main(["respond", "--once", "--json", "--config", str(site / "my.toml")]) == 0
     decisions = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     reasons = {decision["machine"]: decision["reason"] for decision in decisions}
     assert reasons["mi-4"].startswith("gpu_error uncorrectable umc: check")
     assert reasons["mi-2"].startswith("gpu_error poison: drain")
-    assert "mi-1" not in reasons
+    assert reasons["npu-3"].startswith("gpu_error 80E18402 SeparateNPU: check")
+    assert reasons["npu-2"].startswith("check npu-smi health: check")
+    assert not {"mi-1", "npu-1"} & {*reasons}
 
 
 def test_agents_of_a_mixed_host_feed_the_same_records(
@@ -168,7 +210,9 @@ def test_agents_of_a_mixed_host_feed_the_same_records(
     names = json.dumps(
         [{"gpu": 0, "asic": {"asic_serial": "0xA0"}, "bus": {"bdf": "0000:09:00.0"}}]
     )
+    board = "NPU ID : 0\\nSerial Number : NPU-0\\nChip Count : 1"
     outputs = {
+        "npu-smi": f"[ $# = 1 ] && echo '{npu_table(1)}' || printf '{board}'",
         "nvidia-smi": "printf 'index, serial, temperature.gpu\\n0, NV-0, 61\\n'",
         "amd-smi": f"[ $1 = static ] && echo '{names}' || echo '{json.dumps([amd_metric(0, 1)])}'",
     }
@@ -192,6 +236,6 @@ def test_agents_of_a_mixed_host_feed_the_same_records(
     (drop / "batch.json").write_text(json.dumps({"readings": rows}))
     assert main(["ingest", "--raw", str(tmp_path / "raw"), "--out", str(tmp_path / "records")]) == 0
     frame = records(tmp_path).set_index("gpu_serial")
-    assert set(frame.index) == {"NV-0", "0x00000000000000a0"}
+    assert set(frame.index) == {"NV-0", "0x00000000000000a0", "NPU-0"}
     assert set(frame["temperature_gpu"]) == {61.0}
     assert frame.loc["0x00000000000000a0", "ecc_uncorrected"] == 1
