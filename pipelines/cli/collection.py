@@ -292,7 +292,8 @@ def _notes(landed: LandingCounts) -> None:
         note(
             f"{landed.nameless} readings identify no GPU (no serial, no UUID, or no UUID for the "
             "serial of a board with several GPUs) and give no record; the output of "
-            "`nvidia-smi -L` of the same host tells the UUIDs"
+            "`nvidia-smi -L`, `amd-smi list` or `npu-smi info -t board -i NPU -c CHIP` of the same "
+            "host tells the UUIDs"
         )
     for line in serial_notes(landed):
         note(line)

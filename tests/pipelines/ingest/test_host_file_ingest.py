@@ -474,9 +474,8 @@ def test_dmon_needs_a_list_of_gpus(raw: Path, capsys: pytest.CaptureFixture[str]
     assert ingest(raw) == 0
     (row,) = records(raw).query("temperature_gpu == 81").to_dict("records")
     assert row["gpu_serial"] == "GPU-aaaaaaaa-1111-2222-3333-444444444444"
-    assert (
-        "`npu-smi info -t board` of the same host to the folder), such as 'node-8" in capsys.readouterr().err
-    )
+    notes = capsys.readouterr().err
+    assert "`npu-smi info -t board` of the same host to the folder), such as 'node-8" in notes
 
 
 def test_told_fields_read_csv_without_header(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
