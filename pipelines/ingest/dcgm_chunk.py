@@ -14,6 +14,7 @@ from forewarn.features.telemetry.gauge_events import Sample
 from forewarn.features.telemetry.joined_series import GpuSeries, LabelGroup, Row
 from forewarn.features.telemetry.parsers.dcgm_metrics import (
     FAULT_CODE,
+    FAULT_CODE_METRICS,
     HARDWARE_THROTTLE,
     METRICS,
     XID_COUNT_METRIC,
@@ -169,8 +170,9 @@ class DcgmChunk:
         """
         states: dict[GpuKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
         for column in _STATES:
+            names = (FAULT_CODE_METRICS,) if column == FAULT_CODE else _METRIC[column].names[0]
             for reach, gpus in self._changed(column).items():
-                for key, _, sample in self._samples(_METRIC[column].names[0], gpus, reach):
+                for key, _, sample in self._samples(names, gpus, reach):
                     states[key][column].append(sample)
         counted: dict[GpuKey, dict[int, list[Sample]]] = defaultdict(lambda: defaultdict(list))
         for key, labels, sample in self._samples((XID_COUNT_METRIC,), self._counted, XID_WINDOW):

@@ -13,6 +13,7 @@ from typing import Literal
 __all__ = [
     "BLANK_THRESHOLD",
     "FAULT_CODE",
+    "FAULT_CODE_METRICS",
     "HARDWARE_THROTTLE",
     "METRICS",
     "NPU_HEALTH_METRIC",
@@ -32,6 +33,7 @@ NPU_HEALTH_METRIC = "npu_chip_info_health_status"
 FAULT_CODE = "fault_code"
 # The first fault code of a NPU; the next ones have a number at the end.
 _FAULT_CODE_METRIC = "npu_chip_info_error_code"
+FAULT_CODE_METRICS = rf"{_FAULT_CODE_METRIC}(?:_[1-9])?"
 _NEXT_FAULT_CODE = re.compile(rf"{_FAULT_CODE_METRIC}_\d{{1,3}}")
 # Bits of the throttle reasons: hardware slowdown, thermal slowdown, slowdown by the power supply.
 # Smaller values have none of them.
