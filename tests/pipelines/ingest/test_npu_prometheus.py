@@ -1,4 +1,4 @@
-"""A Prometheus server that scrapes npu-exporter beside dcgm-exporter."""
+"""A Prometheus server that scrapes npu-exporter and dcgm-exporter."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows(folder: Path, pattern: str) -> list[dict[str, Any]]:
     return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
 
-def test_npus_beside_gpus(prometheus_over: Callable[[Path], str], tmp_path: Path) -> None:
+def test_npus_and_gpus_of_a_server(prometheus_over: Callable[[Path], str], tmp_path: Path) -> None:
     (tmp_path / "samples.txt").write_text(samples())
     with closing(PrometheusClient(prometheus_over(tmp_path / "samples.txt"))) as server:
         survey = survey_server(server, END * SECOND)
