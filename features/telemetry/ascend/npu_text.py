@@ -1,7 +1,8 @@
 """NPUs in the texts of `npu-smi info -t board`, `usages`, `ecc`, `health`, `common` and others.
 
-A text about an NPU has the values of each chip before its `Chip ID`; a text about one chip
-(`-c`) has `Chip ID` first, or only the command, as the script printed it, names the chip.
+A text about an NPU has the values of each chip before its `Chip ID` (`usages`, `ecc`) or after it
+(`common`, `health`), and then those of the board's controller, the MCU, which is no chip. A text
+about one chip (`-c`) has `Chip ID` first, or only the command, as the script printed it, names it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ _COLUMNS = {
     "temperature_gpu": ("npu temperature (c)", "temperature(c)", "temperature (c)"),
     "power_draw": ("npu real-time power(w)", "power dissipation(w)", "power(w)"),
     "utilization_gpu": ("aicore usage rate(%)",),
+    "clock_sm": ("aicore curfreq(mhz)",),
     "ecc_corrected": ("hbm single bit aggregate total err cnt", "hbm single bit error count"),
     "ecc_uncorrected": ("hbm double bit aggregate total err cnt", "hbm double bit error count"),
     "rows_remapped": ("hbm single bit isolated pages count", "hbm double bit isolated pages count"),
 }
-_CAPACITY, _USED_PERCENT = "hbm capacity(mb)", "hbm usage rate(%)"
+_MEMORIES = ("hbm", "memory", "ddr")  # NPUs with HBM may have DDR of other use
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _ABSENT = ("", "NA", "N/A", "-", "UNKNOWN")
 _DIES = ("vdie id", "die id")
@@ -50,6 +52,8 @@ class NpuBlock:
     chip: int | None = None
     time: ScriptTime | None = None
     values: dict[str, str] = field(default_factory=dict)
+    is_named_first: bool = False
+    is_controller: bool = False
 
     @property
     def slots(self) -> list[int]:
@@ -73,7 +77,7 @@ def npu_blocks(text: str) -> Iterator[NpuBlock]:
     block = NpuBlock()
     for line, last in stamped_lines(text):
         if command := _COMMAND.search(line):
-            yield from [block] * bool(block.values)
+            yield from _ended(block)
             options = {m["name"]: int(m["number"]) for m in _OPTION.finditer(command["options"])}
             block = NpuBlock(options.get("i"), options.get("c"), last)
             continue
@@ -82,19 +86,47 @@ def npu_blocks(text: str) -> Iterator[NpuBlock]:
             continue
         name, value = match["name"].lower(), match["value"]
         if name == "npu id" and value.isdecimal():
-            yield from [block] * bool(block.values)
+            yield from _ended(block)
             chip = block.chip if not block.values and block.npu == int(value) else None
             block = NpuBlock(int(value), chip, last)
         elif name == "chip id" and value.isdecimal():
-            is_end = bool(block.values.keys() - {"chip count"})
-            block.chip = int(value)
-            if is_end:
-                yield block
-                block = NpuBlock(block.npu, None, last)
+            done, block = _at_chip(block, int(value), last)
+            yield from done
         else:
+            if is_next := _begins_next(block, name, value):
+                yield from _ended(block)
+                block = NpuBlock(block.npu, None, last, is_named_first=is_next)
+            block.is_controller |= _is_controller(name, value)
             block.values[name] = value
             block.time = block.time or last
-    yield from [block] * bool(block.values)
+    yield from _ended(block)
+
+
+def _ended(block: NpuBlock) -> list[NpuBlock]:
+    return [block] if block.values and not block.is_controller else []
+
+
+def _at_chip(
+    block: NpuBlock, chip: int, last: ScriptTime | None
+) -> tuple[list[NpuBlock], NpuBlock]:
+    """Return the blocks that a line with a `Chip ID` completes, and the block after it."""
+    if not block.values.keys() - {"chip count"}:
+        block.chip, block.is_named_first = chip, True
+        return [], block
+    if block.is_named_first:
+        return _ended(block), NpuBlock(block.npu, chip, last, is_named_first=True)
+    block.chip = chip
+    return _ended(block), NpuBlock(block.npu, None, last)
+
+
+def _begins_next(block: NpuBlock, name: str, value: str) -> bool:
+    """Tell whether a value is of the controller after the last chip."""
+    is_of_chip = block.is_named_first and block.chip is not None
+    return is_of_chip and (name in block.values or _is_controller(name, value))
+
+
+def _is_controller(name: str, value: str) -> bool:
+    return name == "chip name" and value.lower() == "mcu"
 
 
 def block_readings(block: NpuBlock, unread: Unread) -> list[GpuReading]:
@@ -144,8 +176,10 @@ def _number(block: NpuBlock, names: tuple[str, ...] | list[str], unread: Unread)
 
 
 def _used_memory(block: NpuBlock) -> float | None:
-    """Return the HBM in use in MiB, from its size and the percentage, which is rounded."""
-    texts = [block.values.get(name, "") for name in (_CAPACITY, _USED_PERCENT)]
-    if not all(_NUMBER.fullmatch(text) for text in texts) or not float(texts[0]):
-        return None
-    return float(texts[0]) * float(texts[1]) / 100
+    """Return the memory in use in MiB, from its size and the percentage, which is rounded."""
+    for kind in _MEMORIES:
+        names = (f"{kind} capacity(mb)", f"{kind} usage rate(%)")
+        texts = [block.values.get(name, "") for name in names]
+        if all(_NUMBER.fullmatch(text) for text in texts) and float(texts[0]):
+            return float(texts[0]) * float(texts[1]) / 100
+    return None

@@ -36,7 +36,9 @@ _FORMS = (
 )  # fmt: skip
 _EPOCH = re.compile(r"(?P<seconds>1[5-9]\d{8}|2[01]\d{8})(?P<fraction>\.\d{1,9})?(?![\d.])")
 # What scripts put before and after a time.
-_OPENS = re.compile(r"[\s#=*\-\[(<]*(?:(?:date|time|timestamp|ts)\s*[:=]\s*)?[\[(]?", re.IGNORECASE)
+_OPENS = re.compile(
+    r"[\s#=*\-\[(<]*(?:(?:date|datetime|time|timestamp|ts)\s*[:=]\s*)?[\[(]?", re.IGNORECASE
+)
 _CLOSES = re.compile(r"[\])>]?[\s,;:]*")
 _DECORATION = re.compile(r"[\s#=*\-\])>]*")
 _MAX_TIME_LINE_CHARS = 100  # of a line that holds nothing but a time

@@ -81,6 +81,11 @@ def test_memory_without_hbm_is_read() -> None:
     assert not unread
 
 
+def test_time_of_the_collection_script_is_read() -> None:
+    ((gpu,), _) = parse_npu_output("Datetime: 2025-03-01 00:10:00\n\n" + table(chip(0)))
+    assert gpu.time == TIME + 600 * SECOND
+
+
 def test_processes_are_no_npus() -> None:
     processes = "| 0       0       | 1712733       | python3       | 48954      |"
     readings, unread = parse_npu_output(table(chip(0), processes))
@@ -99,6 +104,47 @@ def test_values_precede_their_chip() -> None:
         (4, {"ecc_corrected": 5.0, "rows_remapped": 1.0}),
         (104, {"ecc_corrected": 6.0, "rows_remapped": 2.0}),
     ]
+
+
+def common(chip: int, degrees: int) -> str:
+    return (
+        f"        Chip ID                        : {chip}\n"
+        "        Aicore curFreq(MHZ)            : 800\n"
+        f"        Temperature(C)                 : {degrees}\n"
+        f"        NPU Real-time Power(W)         : {degrees + 20}.5\n\n"
+    )
+
+
+MCU = """\
+        Chip Name                      : mcu
+        Temperature(C)                 : 31
+        NPU Real-time Power(W)         : 12.0
+"""
+
+
+def test_values_after_their_chip_are_not_those_of_the_controller() -> None:
+    text = f"NPU ID : 2\nChip Count : 2\n\n{common(0, 51)}{common(1, 52)}{MCU}"
+    text += f"NPU ID : 3\nChip Count : 1\n\n{common(0, 53)}{MCU}"
+    readings, unread = parse_npu_output(text)
+    assert [(gpu.slot, gpu.numbers["temperature_gpu"]) for gpu in readings] == [
+        *((2, 51.0), (102, 52.0), (3, 53.0))
+    ]
+    assert readings[1].numbers == {"temperature_gpu": 52, "power_draw": 72.5, "clock_sm": 800}
+    assert not unread
+
+
+def test_health_of_the_controller_is_not_the_chips() -> None:
+    text = "NPU ID : 4\nChip Count : 2\n\nChip ID : 0\nHealth : Warning\n\n"
+    text += "Chip ID : 1\nHealth : OK\n\nHealth : Alarm\nChip Name : MCU\n"
+    results, _ = parse_npu_health(text)
+    assert [(r.gpu and r.gpu.slot, r.severity) for r in results] == [(4, "warning"), (104, "ok")]
+
+
+@pytest.mark.parametrize("kind", ["HBM", "Memory", "DDR"])
+def test_memory_is_a_share_of_its_capacity(kind: str) -> None:
+    text = f"NPU ID : 0\n{kind} Capacity(MB) : 65536\n{kind} Usage Rate(%) : 25\nChip ID : 0\n"
+    ((gpu,), _) = parse_npu_output(text)
+    assert gpu.numbers == {"memory_used": 16384.0}
 
 
 def test_die_of_one_chip_is_its_uuid() -> None:
