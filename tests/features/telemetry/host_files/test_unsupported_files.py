@@ -29,7 +29,7 @@ TOOLS = {
     "npu-smi info watch": (
         "NpuID(Idx)  ChipId(Idx) Pwr(W)  Temp(C)  AI Core(%)\n1   0   88.0   33   0\n", "npu-smi"),
     "npu-smi info -m": (
-        "\tNPU ID     Chip ID     Chip Logic ID    Chip Name\n\t0   0   0   Ascend 910B3\n", "board"),
+        "\tNPU ID     Chip ID     Chip Logic ID\n\t0   0   0\n", "board"),
     "nvtop": ('[\n  {\n   "device_name": "H100",\n   "gpu_util": "3%"\n  }\n]\n', "--query-gpu"),
     "fabric manager": ("[Mar 01 2025 00:00:00] [ERROR] [tid 7] NVSwitch fatal error\n", "kernel"),
     "ibstat": ("CA 'mlx5_3'\n\tCA type: MT4129\n", "/sys/class/infiniband"),
