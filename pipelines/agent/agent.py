@@ -31,6 +31,7 @@ from forewarn.pipelines.agent.collection_schedule import (
     is_on_time,
     next_tick,
 )
+from forewarn.pipelines.agent.damage_watch import DamageWatch
 from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.fault_rate_limit import FaultRateLimit
 from forewarn.pipelines.agent.gpu_inventory import GpuInventory, InventoryChange, gpu_key
@@ -69,6 +70,8 @@ class Agent:
     ports : PortCounterEvents
     ask : callable
         Returns what the collector wants to have collected; None if it does not answer.
+    watched : GpuSource or None
+        What `watch` polls; None if only programs can read the GPUs.
     wake, stop : threading.Event
         Set when there is something to send, and when the agent has to stop.
     """
@@ -82,6 +85,7 @@ class Agent:
     proc: Callable[[], HostReading]
     ports: PortCounterEvents
     ask: Callable[[], CollectionPolicy | None] = lambda: None
+    watched: GpuSource | None = None
     wake: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
     _follower: Follower | None = None
@@ -91,6 +95,8 @@ class Agent:
     _trouble: str = ""
     _states: dict[str, str | None] = field(default_factory=dict)
     _blind: SilentSensorMonitor = field(default_factory=SilentSensorMonitor)
+    _damage: DamageWatch = field(default_factory=DamageWatch)
+    _watched_at: int = 0
     _health: HealthChanges = field(default_factory=HealthChanges)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _context: FaultContext = field(init=False)
@@ -138,6 +144,7 @@ class Agent:
         answer = self._answer(host)
         rows: list[dict[str, Any]] = []
         if answer is not None:
+            self._damage.update(answer.readings)
             with self._lock:
                 rows = [reading_row(reading, host) for reading in answer.readings]
                 for reading, row in zip(answer.readings, rows, strict=True):
@@ -155,6 +162,46 @@ class Agent:
             self._log_skipped(answer.unread)
         self._outbox.flush()
         return rows
+
+    def watch(self) -> None:
+        """Look for damage between two readings.
+
+        Ports, lost GPUs and GPUs that need a recovery are reported as at a reading. A value that
+        shows damage leads to a reading at once. Nothing else is sent, so silence is not health.
+        """
+        self._watched_at = now = self.clock.now()
+        host = HostState(self.policy.machine_id, now, log_read=bool(self._log_read))
+        events = self.ports.rows(host) if "proc" in self.collection.sources else []
+        worse: list[str] = []
+        if (answer := self._watched_gpus(host)) is not None:
+            events += self._update_inventory(answer, host)
+            self._report_recoveries(answer, host)
+            worse = self._damage.update(answer.readings)
+        if events:
+            self._outbox.hold({"events": events})
+        if worse:
+            self.say(f"damage, reading at once: {'; '.join(worse)}")
+            self.collect()
+        self._outbox.flush()
+
+    def _watched_gpus(self, host: HostState) -> GpuPoll | None:
+        """Poll the GPUs between two readings; None without a complete answer.
+
+        Only a hang is reported here. Anything else is left to the reading, which may have another
+        program to ask.
+        """
+        if self.watched is None:
+            return None
+        try:
+            answer = self.watched.read(self.collection.timeout / SECOND)
+        except HangError as error:
+            self._inventory.record_no_response()
+            if self._trouble != "hang":
+                self._report_trouble("hang", error, host)
+            return None
+        except NoSourceError:
+            return None
+        return None if answer.trouble else answer
 
     def _report_recoveries(self, answer: GpuPoll, host: HostState) -> None:
         """Report that a GPU needs a recovery, once until its state changes."""
@@ -344,6 +391,7 @@ class Agent:
                     continue
                 self._outbox.flush()
                 most = _LOG_POLL_SECONDS if self._outbox.held else 60.0
+                most = min(most, self._watch_if_due(now) / SECOND)
                 self.clock.wait(min((due - now) / SECOND, most), self.stop)
                 continue
             if "gpu" in self.collection.sources:
@@ -354,3 +402,14 @@ class Agent:
             collection = self.ask()
             self.collection = collection or self.collection
             due = next_tick(max(self.clock.now(), due + 1), self.collection.interval)
+
+    def _watch_if_due(self, now: int) -> int:
+        """Watch the hardware if it is time; return the nanoseconds until the next time."""
+        every = self.collection.hardware_every
+        if every is None or "gpu" not in self.collection.sources:
+            return self.collection.interval
+        since = now - self._watched_at
+        if not 0 <= since < every:  # also if the clock was set back
+            self.watch()
+            return every
+        return every - since

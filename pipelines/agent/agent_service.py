@@ -20,8 +20,8 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.agent.agent import Agent
 from forewarn.pipelines.agent.agent_state import AgentState, move_aside
 from forewarn.pipelines.agent.custom_checks import CustomChecks
-from forewarn.pipelines.agent.gpu_source import NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import open_source
+from forewarn.pipelines.agent.gpu_source import GpuSource, NoSourceError
+from forewarn.pipelines.agent.gpu_source_selection import open_source, watch_source
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.sender import Sender, SendError
 from forewarn.pipelines.agent.spool import FOLDERS, Spool
@@ -155,15 +155,20 @@ def run_agent(
         )
         ask = _cached_policy(sender, state) if sender else lambda: None
         collection = ask() or state.load(_COLLECTION, CollectionPolicy) or held.collection
-        try:
-            source = open_source(held.gpu, collection.timeout / SECOND)
-        except NoSourceError as error:
-            raise AgentError(f"`gpu` is {held.gpu!r}, but {error}.") from None
-        agent = Agent(
-            held, collection, source, spool, clock, say, _read_proc, PortCounterEvents(), ask
-        )
+        source = _open_source(held, collection)
+        ports, watched = PortCounterEvents(), watch_source(source)
+        agent = Agent(held, collection, source, spool, clock, say, _read_proc, ports, ask, watched)
+        if collection.hardware_every is not None and watched is None:
+            say("`hardware_every`: only network ports are watched, since a program reads the GPUs")
         with closing(sender) if sender else nullcontext():
             return _run_once(agent, sender, out) if once else _run_forever(agent, sender)
+
+
+def _open_source(policy: AgentPolicy, collection: CollectionPolicy) -> GpuSource:
+    try:
+        return open_source(policy.gpu, collection.timeout / SECOND)
+    except NoSourceError as error:
+        raise AgentError(f"`gpu` is {policy.gpu!r}, but {error}.") from None
 
 
 def _run_once(agent: Agent, sender: Sender | None, out: TextIO) -> int:

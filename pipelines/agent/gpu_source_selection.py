@@ -18,7 +18,7 @@ from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 if TYPE_CHECKING:
     from forewarn.pipelines.agent.nvml import Nvml
 
-__all__ = ["MixedSource", "NvmlWithFallback", "open_source"]
+__all__ = ["MixedSource", "NvmlWithFallback", "open_source", "watch_source"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _GPU_CLASSES = ("0x03", "0x12")  # display controllers and accelerators
@@ -45,6 +45,17 @@ class NvmlWithFallback:
                 return self.smi.read(timeout)
             except NoSourceError:
                 raise error from None
+
+
+def watch_source(source: GpuSource) -> GpuSource | None:
+    """Return a source of signs of damage that starts no process; None if there is none.
+
+    On a host with GPUs of several vendors there is none: the GPUs that it lacks would seem lost.
+    """
+    from forewarn.pipelines.agent.nvml import Nvml
+
+    nvml = source.nvml if isinstance(source, NvmlWithFallback) else source
+    return replace(nvml, only_damage=True) if isinstance(nvml, Nvml) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,12 @@ class Nvml:
     ----------
     library : module
         `pynvml` or a compatible object.
+    only_damage : bool
+        Read what shows damage and nothing else, which costs less.
     """
 
     library: Any
+    only_damage: bool = False
     _stuck: threading.Thread | None = None
     _places: dict[int, str | None] = field(default_factory=dict)  # last address by index
 
@@ -73,7 +76,8 @@ class Nvml:
             try:
                 device = _Device(nvml, nvml.nvmlDeviceGetHandleByIndex(slot))
                 self._places[slot] = device.address() or self._places.get(slot)
-                readings.append(_read_device(device, slot, self._places[slot], driver))
+                address = self._places[slot]
+                readings.append(_read_device(device, slot, address, driver, self.only_damage))
             except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_Unknown) as error:
                 # nvidia-smi prints "Unable to determine the device handle" for it.
                 lost.append(self._places.get(slot))
@@ -85,7 +89,9 @@ class Nvml:
         return GpuPoll(readings, tuple(pci for pci in lost if pci), unread, trouble)
 
 
-def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> GpuReading:
+def _read_device(
+    device: _Device, slot: int, pci: str | None, driver: str, only_damage: bool
+) -> GpuReading:
     """Read one GPU without the values that it does not support."""
     nvml = device.nvml
     serial, uuid, name = (
@@ -94,7 +100,7 @@ def _read_device(device: _Device, slot: int, pci: str | None, driver: str) -> Gp
     )
     if not (serial or uuid or name) and device.errors:
         raise device.errors[0]  # its identity is unknown
-    numbers = device.numbers()
+    numbers = device.damage() if only_damage else device.damage() | device.load()
     action = device.action()
     return GpuReading(
         numbers={n: float(value) for n, value in numbers.items() if value is not None}
@@ -163,12 +169,21 @@ class _Device:
         value = self.known(ask)
         return None if value is None else _text(value)
 
-    def numbers(self) -> dict[str, float | None]:
-        """Return the metrics of a reading."""
+    def damage(self) -> dict[str, float | None]:
+        """Return what shows damage."""
+        rows = self.known(self.nvml.nvmlDeviceGetRemappedRows)
+        return {
+            "ecc_uncorrected": self._ecc_errors(self.nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            "rows_remapped": rows and rows[0] + rows[1],
+            "row_remap_failure": rows and rows[3],
+            "pcie_link_width": self.known(self.nvml.nvmlDeviceGetCurrPcieLinkWidth),
+        }
+
+    def load(self) -> dict[str, float | None]:
+        """Return the other metrics of a reading."""
         nvml, known = self.nvml, self.known
         used = known(nvml.nvmlDeviceGetUtilizationRates)
         power = known(nvml.nvmlDeviceGetPowerUsage)
-        rows = known(nvml.nvmlDeviceGetRemappedRows)
         energy = known(nvml.nvmlDeviceGetTotalEnergyConsumption)
         return {
             "temperature_gpu": known(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
@@ -178,11 +193,7 @@ class _Device:
             "memory_used": self._memory_used(),
             "clock_sm": known(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM),
             "ecc_corrected": self._ecc_errors(nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-            "ecc_uncorrected": self._ecc_errors(nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-            "rows_remapped": rows and rows[0] + rows[1],
             "pcie_replays": known(nvml.nvmlDeviceGetPcieReplayCounter),
-            "pcie_link_width": known(nvml.nvmlDeviceGetCurrPcieLinkWidth),
-            "row_remap_failure": rows and rows[3],
             "throttle_hardware": self._throttle_hardware(),
             "energy_consumption": None if energy is None else energy / 1000,
         }

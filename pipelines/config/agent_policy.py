@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import is_host_name
+from forewarn.features.time_units import SECOND
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
 from forewarn.pipelines.config.check_table import CheckName, CheckTable
 from forewarn.pipelines.config.toml_tables import (
@@ -29,17 +30,32 @@ Source = Literal["gpu", "kernel_log", "proc"]
 
 
 class CollectionPolicy(StrictTable):
-    """What the collector may configure on an agent; no key names a program or a file."""
+    """What the collector may configure on an agent; no key names a program or a file.
+
+    Attributes
+    ----------
+    interval : int
+        Nanoseconds between two readings.
+    hardware_every : int or None
+        Nanoseconds between two looks for damage; None disables them.
+    sources : tuple of {"gpu", "kernel_log", "proc"}
+    report_xids : tuple of int
+        Xids that are reported at once.
+    timeout : int
+        Nanoseconds after which a source of readings counts as hanging.
+    """
 
     interval: Duration = parse_duration("10min")
+    hardware_every: Annotated[Duration, Field(ge=SECOND)] | None = None
     sources: Annotated[tuple[Source, ...], Field(min_length=1)] = ("gpu", "kernel_log", "proc")
     report_xids: tuple[Annotated[int, Field(gt=0)], ...] = FATAL_XIDS
     timeout: Duration = parse_duration("30s")
 
     def as_json(self) -> dict[str, object]:
         """Return the policy as JSON values."""
-        values = self.model_dump(mode="json")
-        return values | {name: f"{values[name] // 10**6}ms" for name in ("interval", "timeout")}
+        values = self.model_dump(mode="json", exclude_none=True)
+        spans = values.keys() & {"interval", "hardware_every", "timeout"}
+        return values | {name: f"{values[name] // 10**6}ms" for name in spans}
 
     def is_fatal(self, event: Mapping[str, Any]) -> bool:
         """Tell whether a kernel log event leads to a fault report."""
