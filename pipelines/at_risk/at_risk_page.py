@@ -197,8 +197,10 @@ def _first(machines: Sequence[FlaggedMachine], most: int) -> list[FlaggedMachine
 
 
 def _next_on_list(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the GPUs that follow the flagged ones on the list and have anything against them."""
-    suspected = table["probability"].notna() | table["reasons"].map(visible).ne("")
+    """Return the GPUs after the flagged ones that have a probability, a reason or a note."""
+    suspected = table["probability"].notna()
+    for name in ("reasons", "note"):
+        suspected |= table[name].map(visible).ne("")
     rows = table[~table["flagged"] & suspected].head(_MAX_SHOWN_NEXT).to_dict("records")
     return [
         {
