@@ -29,6 +29,7 @@ from benchmarks.plain_lightgbm import PLAIN
 
 from forewarn.evaluation.bootstrap import bootstrap_weights, percentile_interval
 from forewarn.evaluation.prediction.metrics.backtest_metrics import strategy_metrics
+from forewarn.evaluation.prediction.metrics.random_lists import RANDOM, RandomLists
 from forewarn.evaluation.prediction.metrics.ranking_metrics import average_precision_draws
 from forewarn.evaluation.prediction.metrics.score_table import ENSEMBLES, ScoreTable
 from forewarn.features.array_types import Float64Array
@@ -62,7 +63,7 @@ class EnsembleFigures:
 
     precision: Float64Array
     average: Float64Array
-    caught: int
+    caught: float
     failures: int
     at_k: float
 
@@ -103,6 +104,8 @@ def _average(table: ScoreTable, method: str, draws: Float64Array) -> Float64Arra
 
 
 def _precision(table: ScoreTable, method: str, draws: Float64Array) -> Float64Array:
+    if method == RANDOM:
+        return RandomLists.from_table(table).precision_draws(draws)
     rows = table.days.row[table.listed(method)]
     drawn = draws[:, table.machine[rows]]
     precision: Float64Array = drawn @ (table.labels[rows] == 1) / np.maximum(drawn.sum(axis=1), 1.0)
@@ -154,7 +157,7 @@ def _print(title: str, figures: Mapping[str, EnsembleFigures], used: str) -> Non
         name = _ROWS[method]
         listed = _text(row.precision * 100, 1), _text((row.precision - before.precision) * 100, 1)
         average = _text(row.average, 4), _text(row.average - before.average, 4)
-        texts = (name, *listed, str(row.caught), *average, f"{row.at_k:.2f}")
+        texts = (name, *listed, f"{row.caught:.0f}", *average, f"{row.at_k:.2f}")
         print(f"| {' | '.join(texts)} |", flush=True)
 
 

@@ -110,13 +110,13 @@ def _caught(figures: FleetMetrics) -> str:
 
 
 def _by_chance(report: BacktestReport, results: Sequence[Result[FleetMetrics]], lead: str) -> str:
-    """Return the precision of a random list."""
-    drawn = [result for result in rank_results(results, lead) if result.method.name == "random"]
-    if drawn and drawn[0].estimate.value is not None:
-        return f"A random list had {per_hundred(drawn[0].estimate.value)} of 100."
-    if report.prevalence is None:
+    """Return the expected precision of a random list."""
+    ranked = rank_results(results, lead)
+    random = [result.estimate.value for result in ranked if result.method.name == "random"]
+    expected = random[0] if random and random[0] is not None else report.prevalence
+    if expected is None:
         return ""
-    return f"A random list would have about {per_hundred(report.prevalence)} of 100."
+    return f"A random list would have {per_hundred(expected)} of 100 on average."
 
 
 def excluded_text(left: ExcludedInstances) -> str:

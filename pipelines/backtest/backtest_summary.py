@@ -38,7 +38,7 @@ def _row(name: str, paper: PaperMetrics, fleet: FleetMetrics) -> str:
     return (
         f"{name:<24} {_share(fleet.list_precision)} "
         f"{_interval(fleet.list_precision_interval):<13} "
-        f"{fleet.failures_caught:>3} of {fleet.failures:<3} "
+        f"{count(fleet.failures_caught):>3} of {fleet.failures:<3} "
         f"{'    -' if lead is None else f'{lead:5.1f}'}  "
         f"{_score(fleet.average_precision)}   "
         f"{_score(paper.precision_at_k)} {_interval(paper.precision_at_k_interval)}"
@@ -76,7 +76,7 @@ def lead_sentences(report: BacktestReport, strategy: str, without_sign: int) -> 
         f"list before they happened; {count(without_sign)} had no symptoms (known only in a "
         "simulation).",
         f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 random GPUs, "
-        f"{per_hundred(report.prevalence)}. Lists had {_listed(figures)} of "
+        f"{per_hundred(_by_chance(report, strategy))}. Lists had {_listed(figures)} of "
         f"{count(report.gpus)} GPUs.",
     ]
     notice = figures.lead_time_hours.p50
@@ -85,6 +85,12 @@ def lead_sentences(report: BacktestReport, strategy: str, without_sign: int) -> 
     if f"random_{strategy}" in report.fleet and figures.list_precision is not None:
         lines.append(_verdict(report, strategy))
     return lines
+
+
+def _by_chance(report: BacktestReport, strategy: str) -> float | None:
+    """Return the expected precision of a random list."""
+    random = report.fleet.get(f"random_{strategy}")
+    return report.prevalence if random is None else random.list_precision
 
 
 def _verdict(report: BacktestReport, strategy: str) -> str:

@@ -20,6 +20,7 @@ from forewarn.evaluation.prediction.metrics.paper_protocol import (
     paper_protocol,
     precision_interval,
 )
+from forewarn.evaluation.prediction.metrics.random_lists import RANDOM, RandomLists
 from forewarn.evaluation.prediction.metrics.ranking_metrics import flag_precision
 from forewarn.evaluation.prediction.metrics.score_table import ScoreTable
 from forewarn.evaluation.prediction.metrics.window_average_precision import (
@@ -45,11 +46,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DayMetrics:
-    """One daily list: number of listed GPUs, and how many of them failed within the horizon."""
+    """One daily list: number of listed GPUs, and how many of them failed within the horizon.
+
+    The hits of a random list are expected ones and need not be an integer.
+    """
 
     date: str
     listed: int
-    hits: int
+    hits: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +66,18 @@ class LeadTime:
 
 @dataclass(frozen=True, slots=True)
 class FleetMetrics:
-    """Metrics of one method's daily lists at true prevalence; None if undefined."""
+    """Metrics of one method's daily lists at true prevalence; None if undefined.
+
+    Those of random lists are expected values, except for the average precision.
+    """
 
     list_precision: float | None = None
     list_precision_interval: Interval | None = None
-    failures_caught: int = 0
+    failures_caught: float = 0
     failures: int = 0
     failures_caught_share: float | None = None
     lead_time_hours: LeadTime = field(default_factory=LeadTime)
-    alerts: int = 0
+    alerts: float = 0
     alerts_per_failure_caught: float | None = None
     average_precision: float | None = None
     average_precision_interval: Interval | None = None
@@ -120,6 +127,29 @@ def _fleet_protocol(
                 hits=int((table.labels[rows[moments == moment]] == 1).sum()),
             )
             for moment in np.unique(days.day).tolist()
+        ],
+    )
+
+
+def _expected_fleet_metrics(table: ScoreTable, averages: WindowAveragePrecision) -> FleetMetrics:
+    """Return the expected metrics of random daily lists; the lead time is left out."""
+    lists, n_failures = RandomLists.from_table(table), len(table.failures)
+    caught, n_alerts = lists.caught, float(lists.alerts.sum())
+    return FleetMetrics(
+        list_precision=lists.precision,
+        list_precision_interval=lists.interval,
+        failures_caught=caught,
+        failures=n_failures,
+        failures_caught_share=caught / n_failures if n_failures else None,
+        alerts=n_alerts,
+        alerts_per_failure_caught=n_alerts / caught if caught else None,
+        average_precision=averages.mean,
+        average_precision_interval=averages.interval,
+        days=[
+            DayMetrics(format_seconds(moment)[:10], listed, hits)
+            for moment, listed, hits in zip(
+                lists.moments.tolist(), lists.length.tolist(), lists.hits.tolist(), strict=True
+            )
         ],
     )
 
@@ -200,7 +230,11 @@ def strategy_metrics(
     methods, fleet = {}, {}
     for method in table.methods:
         methods[method] = paper_protocol(table, method)
-        fleet[method] = _fleet_protocol(table, method, averages[method])
+        fleet[method] = (
+            _expected_fleet_metrics(table, averages[method])
+            if method == RANDOM
+            else _fleet_protocol(table, method, averages[method])
+        )
         progress(method)
     calibration = calibration_metrics(table.judged if judged is None else judged, table.draws)
     return StrategyMetrics(methods, fleet, calibration)

@@ -185,7 +185,7 @@ def test_daily_list_is_first() -> None:
     assert lead < text.index("The daily list, at true prevalence")
     assert text.index("The daily list, at") < text.index("one positive to eight negatives")
     assert "48 of 118 failures were listed beforehand; the median lead time was 11.2 h" in text
-    assert "A random list had 0.3 of 100." in text
+    assert "A random list would have 0.3 of 100 on average." in text
 
 
 def test_paper_protocol_is_explained() -> None:
