@@ -39,6 +39,8 @@ class PredictorFacts:
         Starts of the test windows.
     prevalence : float
         Share of positives among the instances with known labels.
+    failures_known : int
+        Failures in the training span that were known at the training.
     interval, step, horizon : int
         Nanoseconds between two records, between two instances, and after an instance.
     k, share : float

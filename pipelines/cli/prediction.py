@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
@@ -24,6 +25,7 @@ from forewarn.pipelines.cli.options import (
 )
 from forewarn.pipelines.cli.site_defaults import SiteDefault
 from forewarn.pipelines.runtime.terminal import print_error, write_line
+from forewarn.pipelines.runtime.timestamps import format_iso
 
 __all__ = ["add_backtest", "add_doctor", "add_review", "add_score", "add_train"]
 
@@ -168,13 +170,23 @@ def _train(args: argparse.Namespace) -> int:
         days += f" (all available; `training.lengths` asks for {span:.3g})"
     write_line(f"wrote {args.model}: version {predictor.version}, trained on {days}")
     n_failures = predictor.facts.failures_known
-    write_line(f"failures known at {predictor.facts.trained_at}: {n_failures:,}")
+    write_line(
+        f"failures known at {predictor.facts.trained_at} in the training span: {n_failures:,}"
+    )
     if n_failures < MIN_FAILURES_TO_TRAIN:
         write_line(
-            f"warning: fewer than {MIN_FAILURES_TO_TRAIN} failures, too few for a model. Use the "
-            "built-in rules: `forewarn score --model builtin:rules`."
+            f"warning: with fewer than {MIN_FAILURES_TO_TRAIN} failures the built-in rules made "
+            f"better lists than a model (docs/results.md); make them with `{_rules_command(args)}`"
         )
     return 0
+
+
+def _rules_command(args: argparse.Namespace) -> str:
+    """Return the command that makes the list of the built-in rules for the same records."""
+    command = ["forewarn", "score", "--records", str(args.records)]
+    command += ["--config", str(args.config)] if args.config else []
+    command += ["--model", "builtin:rules", "--at", format_iso(args.at), "--out", "lists"]
+    return shlex.join(command)
 
 
 def add_score(commands: Commands) -> None:

@@ -18,6 +18,7 @@ from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import Wa
 from forewarn.features.errors import InputError
 from forewarn.features.prediction.as_of import as_of
 from forewarn.features.prediction.feature_plan import FeaturePlan
+from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
@@ -144,7 +145,14 @@ def trained_walk(
         committee=settings.committee,
         calibration=_calibrate(walk, finished, trained),
         cascade_model=settings.recipe.cascade_model,
-        facts=_facts(records, walk, trained, len(known.failures), moment, job.settings.list),
+        facts=_facts(
+            records,
+            walk,
+            trained,
+            _failures_within(known, trained.training_span + settings.recipe.horizon, moment),
+            moment,
+            job.settings.list,
+        ),
     )
     # Models are compared on whole windows; the newest one was scored for calibration only.
     walk.windows[:] = [window for window in walk.windows if window.start <= newest]
@@ -269,6 +277,11 @@ def _refusal(walk: WalkForward, records: WindowedRecords, moment: int) -> JobErr
         f"before {format_iso(moment)}, expected at least {MIN_POSITIVES} and 1. Wait for more, or "
         "use `--model builtin:rules`."
     )
+
+
+def _failures_within(known: Timeline, reach: int, moment: int) -> int:
+    """Count the known failures that the labels of a training span can refer to."""
+    return int((known.failures.failed_at >= moment - reach).sum())
 
 
 def _facts(

@@ -190,7 +190,26 @@ def test_train_warns_about_few_failures(
     assert main(["train", *arguments, "--model", str(tmp_path / "model")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("failures known at 2025-01-06") for line in lines)
-    assert ("--model builtin:rules" in lines[-1]) == (n_enough > 0)
+    command = f"`forewarn score --records {records} --config {config} --model builtin:rules"
+    ending = f"{command} --at 2025-01-06T00:00:00Z --out lists`"
+    assert lines[-1].endswith(ending) == (n_enough > 0)
+
+
+def test_train_counts_failures_of_its_span(
+    fleet: pd.DataFrame, config: Path, tmp_path: Path, write: Write,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    before, counted = fleet[fleet["timestamp"] < "2025-01-06"], []
+    for name, failed_at in (("old", "2024-06-01T00:00:00Z"), ("new", "2025-01-04T06:30:00Z")):
+        records = write(before, tmp_path / name)
+        healthy = before.groupby("gpu_serial")["failure"].max().eq(0).idxmax()
+        known = pd.DataFrame({"gpu_serial": [healthy], "failed_at": pd.to_datetime([failed_at])})
+        known.assign(known_at=known["failed_at"]).to_parquet(records / "failures.parquet")
+        arguments = ["--records", str(records), "--config", str(config), "--at", "2025-01-06"]
+        assert main(["train", *arguments, "--model", str(tmp_path / f"{name}-model")]) == 0
+        text = capsys.readouterr().out.split("in the training span: ")[1]
+        counted.append(int(text.split()[0]))
+    assert counted[1] == counted[0] + 1
 
 
 def test_too_few_failures_leave_no_folder(
