@@ -146,6 +146,8 @@ class ChannelEvidence:
 
     def _counts(self, name: str, kind: Kind, unit: float) -> Iterator[Observations]:
         sums = self._sums(name, lambda values: values).total
+        if kind == "count":
+            sums = np.maximum(sums, self._counted_in_window(name))
         for k in reversed(range(len(self.lengths))):
             counted = sums[k] * unit
             strength = np.where(self.peers.is_group_maximum(counted), self._rare(counted), 0.0)
@@ -154,6 +156,14 @@ class ChannelEvidence:
                     sums[k - 1] >= _SHORT_SPAN_SHARE * sums[k], 0.5 * strength, strength
                 )
             yield Observations(kind, name, counted, strength, self.lengths[k])
+
+    def _counted_in_window(self, name: str) -> Float64Array:
+        """Return the rise of a counter within the window, up to the last record.
+
+        The sums of spans are those of whole hours, so they lack what was counted since.
+        """
+        column = self.values.sequence[..., self.values.sequence_names.index(name)]
+        return np.asarray(np.nansum(column, axis=1, dtype=np.float64))
 
     def _rare(self, counted: Float64Array) -> Float64Array:
         """Return the strength of counts; positive for counts that few comparable GPUs reach."""

@@ -30,7 +30,7 @@ NOUNS = {
     "driver_version": "driver",
     "data_center": "data center",
     "xid": "Xid",
-    "gpu_error": "GPU error of severity",
+    "gpu_error": "GPU error",
     "ecc_corrected": "corrected memory errors",
     "ecc_uncorrected": "uncorrected memory errors",
     "rows_remapped": "remapped rows",

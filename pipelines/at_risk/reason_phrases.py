@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from forewarn.features.duration import format_duration
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import DAY, SECOND, Nanoseconds
 from forewarn.pipelines.at_risk.channel_names import (
     NO_SPAN,
@@ -189,11 +190,18 @@ def _times(value: float) -> str:
     return {1: "once", 2: "twice"}.get(int(value), f"{_amount(value)} times")
 
 
+# By the severity that the column has (`features/xid_severity.py`).
+_GPU_ERRORS = {"1": "GPU warning", "2": "GPU error", "3": "critical GPU error"}
+
+
 def _code(mention: Mention) -> tuple[str, str]:
     times, name = _times(mention.value), f"{title(mention.column)} {mention.detail}"
-    explained = mention.column == "xid" and mention.detail in XIDS
-    # A colon separates two adjacent numbers.
-    name += f" ({XIDS[mention.detail]})" if explained else ":"
+    if mention.column == GPU_ERROR:
+        name = _GPU_ERRORS.get(mention.detail, name)
+    elif mention.column == "xid" and mention.detail in XIDS:
+        name += f" ({XIDS[mention.detail]})"
+    else:
+        name += ":"  # separates two adjacent numbers
     last = f", {'' if mention.value == 1 else 'last '}{_ago(mention.now)}"
     others = "never" if not any(mention.others) and len(mention.others) else ""
     return f"{name} {times} {span_words(mention.span)}{last}", others or _range(mention.others)

@@ -177,8 +177,9 @@ def test_list_ranks_gpus_of_all_vendors(site: Path) -> None:
     table = pd.read_csv(day / "at_risk.csv").sort_values("rank")
     assert set(table["gpu_serial"][:4]) == {"NV-2-0", "AMD-2-0", "AMD-3-0", "NPU-2-0"}
     reasons = dict(zip(table["gpu_serial"], table["reasons"], strict=True))
-    assert "GPU error" in str(reasons["AMD-2-0"])
-    assert "GPU error" in str(reasons["NPU-2-0"])
+    assert str(reasons["AMD-2-0"]).startswith("GPU error once this week")
+    assert str(reasons["NPU-2-0"]).startswith("GPU error 6 times this week")
+    assert table.loc[table["flagged"], "reasons"].notna().all()
     left_out = pd.read_csv(day / "unscored.csv")
     assert set(left_out["reason"]) == {"failed"}
     assert dict(zip(left_out["gpu_serial"], left_out["cause"], strict=True)) == {
