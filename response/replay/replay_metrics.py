@@ -82,7 +82,8 @@ def find_blocked_drains(
     rows: Iterable[ReplayDecision], judge: OutcomeJudge, past: FleetHistory
 ) -> list[BlockedDrain]:
     """Return the drains that were blocked until the end."""
-    findings = {f.key: f for f in (known.finding for known in past.findings)}
+    stated = sorted((known.finding for known in past.findings), key=lambda f: f.count > 0)
+    findings = {f.key: f for f in stated}  # the end of a finding, of count 0, replaces none
     last: dict[int, ReplayDecision] = {}
     done: set[int] = set()
     for row in rows:

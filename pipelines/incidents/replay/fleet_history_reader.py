@@ -15,6 +15,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.sources.event_findings import (
     event_findings,
     has_events,
+    known_over_time,
     read_events,
     xid_finding,
 )
@@ -167,9 +168,9 @@ def _xids(records: Records, layout: FleetLayout, policy: Policy) -> Iterator[Pas
 
 def _events(folder: Path, layout: FleetLayout, policy: Policy) -> list[PastFinding]:
     events = read_events(folder)
-    findings = list(event_findings(events, policy))
-    if len(findings) < len(events):
-        note(f"{len(events) - len(findings)} events without a machine are skipped")
+    findings = known_over_time(event_findings(events, policy), policy)
+    if skipped := events["machine_id"].null_count:
+        note(f"{skipped} events without a machine are skipped")
     known = {*layout.machine_of.values()}
     layout.event_only |= {past.finding.machine for past in findings} - known
     return findings

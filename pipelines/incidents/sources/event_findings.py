@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_columns
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.fleet_history import PastFinding
-from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
+from forewarn.response.state.finding import Finding, FindingKey, FindingKind, Provenance, Severity
 
-__all__ = ["event_findings", "has_events", "read_events", "xid_finding"]
+__all__ = ["event_findings", "has_events", "known_over_time", "read_events", "xid_finding"]
 
 _KINDS: dict[str, FindingKind] = {
     "xid": FindingKind.XID,
@@ -136,6 +136,28 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
             ends = [_known(other) for other in candidates if _ends(other, row)]
             until = min([finding.valid_until, *(end for end in ends if end > known)])
             yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
+
+
+def known_over_time(past: Iterable[PastFinding], policy: Policy) -> list[PastFinding]:
+    """Return findings as they were known at first, and each early end when it became known.
+
+    An end is a repeat that counts for nothing and is valid no longer.
+
+    Parameters
+    ----------
+    past : iterable of PastFinding
+        As yielded by `event_findings`.
+    policy : Policy
+        Provides how long a finding may be acted on.
+    """
+    known, ends = list[PastFinding](), dict[tuple[FindingKey, int], PastFinding]()
+    for item in past:
+        finding, until = item.finding, item.finding.valid_until
+        at_first = _with_validity(finding, policy)
+        if until < at_first.valid_until:
+            ends[finding.key, until] = PastFinding(until, replace(finding, at=until, count=0))
+        known.append(PastFinding(item.known_at, at_first))
+    return known + list(ends.values())
 
 
 def _on_trial(finding: Finding, row: dict[str, Any], trial: CustomCheckTrial) -> Finding:

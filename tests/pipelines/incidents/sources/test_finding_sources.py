@@ -12,7 +12,11 @@ from forewarn.features.telemetry.telemetry_tables import build_table
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
-from forewarn.pipelines.incidents.sources.event_findings import event_findings, read_events
+from forewarn.pipelines.incidents.sources.event_findings import (
+    event_findings,
+    known_over_time,
+    read_events,
+)
 from forewarn.pipelines.incidents.sources.finding_sources import (
     EVENTS_CURSOR,
     GatheredFindings,
@@ -71,6 +75,21 @@ def test_fatal_switch_error_and_init_failure(tmp_path: Path) -> None:
     steps = [policy.rule(finding).step for finding in (switch, other, start)]
     assert steps == [Step.DRAIN, Step.AVOID, Step.CHECK]
     assert switch.machine == "m1"
+
+
+def test_end_is_not_known_beforehand(tmp_path: Path) -> None:
+    check = {"kind": "check", "check": "dcgm diag memory", "gpu_serial": "S1"}
+    rows: list[dict[str, object]] = [
+        {**check, "severity": severity} for severity in ("error", "ok", "warning", "ok")
+    ]
+    _findings_of(tmp_path, *rows)
+    events, policy = read_events(tmp_path), load_policy()
+    whole = known_over_time(event_findings(events, policy), policy)
+    for n in range(len(rows)):
+        then = known_over_time(event_findings(events.slice(0, n + 1), policy), policy)
+        assert [past for past in whole if past.known_at <= NOW + n] == then
+    ends = [past.known_at for past in whole if past.finding.valid_until == past.known_at]
+    assert ends == [NOW + 1, NOW + 3]
 
 
 def test_check_keeps_severity_until_it_passes(tmp_path: Path) -> None:
