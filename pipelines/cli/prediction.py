@@ -175,8 +175,8 @@ def _train(args: argparse.Namespace) -> int:
     )
     if n_failures < MIN_FAILURES_TO_TRAIN:
         write_line(
-            f"warning: with fewer than {MIN_FAILURES_TO_TRAIN} failures the built-in rules made "
-            f"better lists than a model (docs/results.md); make them with `{_rules_command(args)}`"
+            f"warning: with fewer than {MIN_FAILURES_TO_TRAIN} failures the built-in rules rank "
+            f"at least as well as a model; make the list with `{_rules_command(args)}`"
         )
     return 0
 

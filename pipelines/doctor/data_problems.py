@@ -25,7 +25,9 @@ __all__ = [
     "precision_half_width",
 ]
 
-MIN_FAILURES_TO_TRAIN = 12  # below this the rules are as good as a model
+# Below this the rules ranked better than a model, on average over four simulated fleets
+# (benchmarks/failures_to_train.py); the intervals are wide.
+MIN_FAILURES_TO_TRAIN = 12
 _MIN_FAILURES_TO_COMPARE = 60  # above this, intervals are narrow enough to compare methods
 _MAX_SHOWN_NAMES = 5
 _INVENTORY_COLUMNS = ("rack", "data_center", "expiration_date")
