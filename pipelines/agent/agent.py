@@ -40,6 +40,7 @@ from forewarn.pipelines.agent.health_changes import HealthChanges
 from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
 from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
+from forewarn.pipelines.agent.pci_bus import PciBus
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
@@ -96,6 +97,7 @@ class Agent:
     _states: dict[str, str | None] = field(default_factory=dict)
     _blind: SilentSensorMonitor = field(default_factory=SilentSensorMonitor)
     _damage: DamageWatch = field(default_factory=DamageWatch)
+    _bus: PciBus = field(default_factory=PciBus)
     _watched_at: int = 0
     _health: HealthChanges = field(default_factory=HealthChanges)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -177,6 +179,8 @@ class Agent:
             events += self._update_inventory(answer, host)
             self._report_recoveries(answer, host)
             worse = self._damage.update(answer.readings)
+        if self.watched is None:
+            worse = self._bus.gone(gpu.pci for gpu in self._inventory.known.values())
         if events:
             self._outbox.hold({"events": events})
         if worse:

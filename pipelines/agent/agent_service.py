@@ -159,7 +159,9 @@ def run_agent(
         ports, watched = PortCounterEvents(), watch_source(source)
         agent = Agent(held, collection, source, spool, clock, say, _read_proc, ports, ask, watched)
         if collection.hardware_every is not None and watched is None:
-            say("`hardware_every`: only network ports are watched, since a program reads the GPUs")
+            say(
+                "`hardware_every`: a program reads the GPUs, only ports and the PCI bus are watched"
+            )
         with closing(sender) if sender else nullcontext():
             return _run_once(agent, sender, out) if once else _run_forever(agent, sender)
 

@@ -24,6 +24,7 @@ from forewarn.pipelines.agent.gpu_source_selection import (
 )
 from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.nvml import Nvml
+from forewarn.pipelines.agent.pci_bus import PciBus
 from forewarn.pipelines.config.agent_policy import CollectionPolicy
 
 EVERY = 10 * SECOND
@@ -101,6 +102,23 @@ def test_lost_gpu_is_reported_by_the_watch(host: Host) -> None:
         host.agent.watch()
     assert host.events() == [("faults", "lost", "S1")]
     assert readings(host) == 2
+
+
+def test_gpu_off_the_bus_is_read_once(host: Host, tmp_path: Path) -> None:
+    host.agent.watched = None
+    host.agent._bus = PciBus(tmp_path / "pci")
+    for name in ("0000:10:00.0", "0000:11:00.0"):
+        (tmp_path / "pci" / name).mkdir(parents=True)
+    host.agent.collect()
+    host.agent.watch()
+    assert readings(host) == 2
+    (tmp_path / "pci" / "0000:11:00.0").rmdir()
+    host.source.serials = ["S0"]
+    host.agent.watch()
+    host.agent.watch()
+    assert readings(host) == 3
+    host.agent.collect()
+    assert host.events() == [("faults", "lost", "S1")]
 
 
 def test_requested_recovery_is_reported_by_the_watch(host: Host) -> None:
