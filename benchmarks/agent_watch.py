@@ -17,8 +17,8 @@ from typing import Any
 import pynvml
 
 from forewarn.features.telemetry.telemetry_rows import HostState
-from forewarn.pipelines.agent.nvml import Nvml
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
+from forewarn.pipelines.agent.sources.nvml import Nvml
 
 N_GPUS, N_PORTS, N_CALLS, N_RUNS = 8, 9, 100, 5
 LOOKS_PER_HOUR = 360  # every 10 s

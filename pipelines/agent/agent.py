@@ -35,13 +35,13 @@ from forewarn.pipelines.agent.damage_watch import DamageWatch
 from forewarn.pipelines.agent.fault_context import FaultContext
 from forewarn.pipelines.agent.fault_rate_limit import FaultRateLimit
 from forewarn.pipelines.agent.gpu_inventory import GpuInventory, InventoryChange, gpu_key
-from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.health_changes import HealthChanges
 from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
 from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
-from forewarn.pipelines.agent.pci_bus import PciBus
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
+from forewarn.pipelines.agent.sources.pci_bus import PciBus
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
 from forewarn.pipelines.runtime.clock import Clock

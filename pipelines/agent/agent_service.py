@@ -20,10 +20,10 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.agent.agent import Agent
 from forewarn.pipelines.agent.agent_state import AgentState, move_aside
 from forewarn.pipelines.agent.custom_checks import CustomChecks
-from forewarn.pipelines.agent.gpu_source import GpuSource, NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import open_source, watch_source
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.sender import Sender, SendError
+from forewarn.pipelines.agent.sources.gpu_source import GpuSource, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source_selection import open_source, watch_source
 from forewarn.pipelines.agent.spool import FOLDERS, Spool
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy
 from forewarn.pipelines.runtime.clock import Clock, SystemClock

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
-from forewarn.pipelines.agent.gpu_source import GpuPoll
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll
 
 __all__ = ["GpuInventory", "InventoryChange", "gpu_key"]
 

@@ -25,10 +25,10 @@ from forewarn.features.telemetry.parsers.proc_files import HostReading
 from forewarn.features.telemetry.telemetry_tables import EVENTS, build_table
 from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.agent.agent import Agent
-from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
 from forewarn.pipelines.agent.sender import Sender
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, HangError, NoSourceError
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
 from forewarn.pipelines.agent.spool import Spool
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.agent_policy import AgentPolicy, CollectionPolicy

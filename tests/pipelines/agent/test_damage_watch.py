@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pipelines.agent.sources.test_gpu_source_selection import FakeNvml
 from tests.pipelines.agent.test_agent import FakeSource, Host, gpu
-from tests.pipelines.agent.test_gpu_source_selection import FakeNvml
 
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.pipelines.agent.damage_watch import RISING_DAMAGE, DamageWatch
-from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import (
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source_selection import (
     MixedSource,
     NvmlWithFallback,
     watch_source,
 )
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
-from forewarn.pipelines.agent.nvml import Nvml
-from forewarn.pipelines.agent.pci_bus import PciBus
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.sources.nvml import Nvml
+from forewarn.pipelines.agent.sources.pci_bus import PciBus
 from forewarn.pipelines.config.agent_policy import CollectionPolicy
 
 EVERY = 10 * SECOND

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.pipelines.agent.gpu_inventory import GpuInventory
-from forewarn.pipelines.agent.gpu_source import GpuPoll
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll
 
 GPUS = [GpuReading(serial=f"S{slot}", pci=f"0000:1{slot}:00", slot=slot) for slot in range(4)]
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from forewarn.pipelines.agent import gpu_source_selection
+from forewarn.pipelines.agent.sources import gpu_source_selection
 from forewarn.pipelines.cli.main import main
 
 TICK = dt.timedelta(minutes=10)

@@ -12,12 +12,12 @@ from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.telemetry_rows import HostState
 from forewarn.features.time_units import HOUR
-from forewarn.pipelines.agent import gpu_source_selection
-from forewarn.pipelines.agent.gpu_source import HangError, NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import MixedSource, open_source
 from forewarn.pipelines.agent.health_changes import HealthChanges
-from forewarn.pipelines.agent.npu_smi import NpuSmi
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.sources import gpu_source_selection
+from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source_selection import MixedSource, open_source
+from forewarn.pipelines.agent.sources.npu_smi import NpuSmi
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
 
 WAIT = 60.0  # seconds; enough for an answer on a busy machine
 HEAD = """\

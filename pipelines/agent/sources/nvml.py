@@ -11,7 +11,7 @@ from typing import Any
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread, parse_pci_address
 from forewarn.features.telemetry.parsers.quantity import parse_quantity
 from forewarn.features.telemetry.parsers.recovery_action import action_number, parse_recovery_action
-from forewarn.pipelines.agent.gpu_source import GpuPoll, HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, HangError, NoSourceError
 
 __all__ = ["Nvml"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from forewarn.features.telemetry.amd.same_gpus import merge_gpus, with_identities
 from forewarn.features.telemetry.amd.smi_json import parse_smi_json
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.pipelines.agent.gpu_source import GpuPoll, NoSourceError
-from forewarn.pipelines.agent.tool_output import ToolOutput, run_tool
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, NoSourceError
+from forewarn.pipelines.agent.sources.tool_output import ToolOutput, run_tool
 
 __all__ = ["AMD_PROGRAMS", "AmdSmi"]
 

@@ -12,8 +12,8 @@ from forewarn.features.telemetry.nvidia_smi.query_csv import (
     supported_fields,
 )
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.pipelines.agent.gpu_source import GpuPoll, NoSourceError
-from forewarn.pipelines.agent.tool_output import ToolOutput, run_tool
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, NoSourceError
+from forewarn.pipelines.agent.sources.tool_output import ToolOutput, run_tool
 
 __all__ = ["NvidiaSmi"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from forewarn.pipelines.agent.gpu_source import HangError, NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import NvmlWithFallback, open_source
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
-from forewarn.pipelines.agent.nvml import Nvml
+from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source_selection import NvmlWithFallback, open_source
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.sources.nvml import Nvml
 
 WAIT = 60.0  # seconds; enough for an answer on a busy machine
 CSV = "index, serial, pci.bus_id, temperature.gpu\n0, S0, 00000000:10:00.0, 40\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from forewarn.pipelines.agent import gpu_source_selection
-from forewarn.pipelines.agent.amd_smi import AmdSmi
-from forewarn.pipelines.agent.gpu_source import HangError, NoSourceError
-from forewarn.pipelines.agent.gpu_source_selection import MixedSource, open_source
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.sources import gpu_source_selection
+from forewarn.pipelines.agent.sources.amd_smi import AmdSmi
+from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source_selection import MixedSource, open_source
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
 
 WAIT = 60.0  # seconds; enough for an answer on a busy machine
 CARD = {"GPU use (%)": "7", "Unique ID": "0x51", "PCI Bus": "0000:21:00.0"}

@@ -9,8 +9,8 @@ from forewarn.features.telemetry.amd.same_gpus import with_identities
 from forewarn.features.telemetry.ascend.smi_output import parse_npu_health, parse_npu_output
 from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.pipelines.agent.gpu_source import GpuPoll, NoSourceError
-from forewarn.pipelines.agent.tool_output import run_tool
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, NoSourceError
+from forewarn.pipelines.agent.sources.tool_output import run_tool
 
 __all__ = ["NPU_PROGRAM", "NpuSmi"]
 

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from forewarn.pipelines.agent.gpu_source import HangError, NoSourceError
+from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
 
 __all__ = ["ToolOutput", "run_tool"]
 

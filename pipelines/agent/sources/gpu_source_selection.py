@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.telemetry.parsers.gpu_reading import GpuReading, Unread
-from forewarn.pipelines.agent.amd_smi import AMD_PROGRAMS, AmdSmi
-from forewarn.pipelines.agent.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
-from forewarn.pipelines.agent.npu_smi import NPU_PROGRAM, NpuSmi
-from forewarn.pipelines.agent.nvidia_smi import NvidiaSmi
+from forewarn.pipelines.agent.sources.amd_smi import AMD_PROGRAMS, AmdSmi
+from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
+from forewarn.pipelines.agent.sources.npu_smi import NPU_PROGRAM, NpuSmi
+from forewarn.pipelines.agent.sources.nvidia_smi import NvidiaSmi
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.agent.nvml import Nvml
+    from forewarn.pipelines.agent.sources.nvml import Nvml
 
 __all__ = ["MixedSource", "NvmlWithFallback", "open_source", "watch_source"]
 
@@ -52,7 +52,7 @@ def watch_source(source: GpuSource) -> GpuSource | None:
 
     On a host with GPUs of several vendors there is none: the GPUs that it lacks would seem lost.
     """
-    from forewarn.pipelines.agent.nvml import Nvml
+    from forewarn.pipelines.agent.sources.nvml import Nvml
 
     nvml = source.nvml if isinstance(source, NvmlWithFallback) else source
     return replace(nvml, only_damage=True) if isinstance(nvml, Nvml) else None
@@ -138,7 +138,7 @@ def _nvidia_source(kind: str, timeout: float) -> GpuSource:
         return NvidiaSmi()
     library = _nvml()
     if library is not None:
-        from forewarn.pipelines.agent.nvml import Nvml
+        from forewarn.pipelines.agent.sources.nvml import Nvml
 
         source = Nvml(library)
         if kind == "nvml":

@@ -1,0 +1,1 @@
+"""Where an agent reads the GPUs of its host: NVML, and the programs of the vendors."""
