@@ -34,7 +34,8 @@ __all__ = ["PullResult", "pull"]
 _DEFAULT_RETENTION = 15 * DAY
 _LABEL_HISTORY = 7 * DAY  # past span over which the label of machines should be stable
 _MAX_SAMPLED_INTERVALS = 12  # at which labels are read, of the past and of the requested span
-_INTERVALS_PER_CHUNK = 12  # 20,000 GPUs give 240,000 values per query
+_MAX_VALUES = 240_000  # per query: of 20,000 GPUs 12 intervals
+_MIN_INTERVALS, _MAX_INTERVALS = 12, 144  # in a chunk
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class PullResult:
         Of all chunks.
     unread : Unread
     machines : MachineLabels
+    intervals : int
+        In a chunk.
     parts : set of (str, str)
         GPUs that have only series of MIG instances, which are joined.
     nameless : set of str
@@ -60,6 +63,7 @@ class PullResult:
     landed: LandingCounts = field(default_factory=LandingCounts)
     unread: Unread = field(default_factory=Unread)
     machines: MachineLabels = field(default_factory=MachineLabels)
+    intervals: int = _MIN_INTERVALS
     parts: set[tuple[str, str]] = field(default_factory=set)
     nameless: set[str] = field(default_factory=set)
 
@@ -99,7 +103,9 @@ def pull(server: PrometheusClient, landing: Landing, *, start: int | None, end: 
     last = end // interval * interval
     pulled = PullResult(first, last)
     if first <= last:
-        pulled.machines = _machines(server, landing, first, last, mark.get("machine_labels"))
+        seen = _observe_labels(server, first, last, interval)
+        pulled.machines = _machines(server, landing, first, seen, mark.get("machine_labels"))
+        pulled.intervals = _chunk_size(len(seen))
     chosen = pulled.machines.chosen
     mark = {"url": server.url} | ({"machine_labels": dict(chosen)} if chosen else {})
     with progress_bar(max(0, (last - first) // interval + 1), "prometheus", "interval") as bar:
@@ -144,13 +150,16 @@ def _mark(mark_file: Path) -> dict[str, Any]:
 
 
 def _machines(
-    server: PrometheusClient, landing: Landing, first: int, last: int, before: dict[str, str] | None
+    server: PrometheusClient,
+    landing: Landing,
+    first: int,
+    seen: list[LabelObservation],
+    before: dict[str, str] | None,
 ) -> MachineLabels:
     """Choose the labels that name machines, by past and requested intervals."""
     interval = landing.interval
     past = _observe_labels(server, first - _LABEL_HISTORY, first - interval, interval)
-    seen = [*past, *_observe_labels(server, first, last, interval)]
-    machines = choose_labels(seen, landing.cmdb.machine_names, before)
+    machines = choose_labels([*past, *seen], landing.cmdb.machine_names, before)
     for reason in machines.reasons:
         note(f"{server.url}: {reason}")
     return machines
@@ -173,7 +182,7 @@ def _pull_chunk(
     server: PrometheusClient, landing: Landing, first: int, last: int, pulled: PullResult
 ) -> int:
     """Land the next intervals, fewer if the query is too large; return the last one."""
-    size = _INTERVALS_PER_CHUNK
+    size = pulled.intervals
     while True:
         upto = min(last, first + (size - 1) * landing.interval)
         chunk = DcgmChunk(server, pulled.machines, first, upto, landing.interval)
@@ -197,3 +206,16 @@ def _pull_chunk(
         raise PrometheusError(f"{server.url}: {error}.") from None
     pulled.landed.join(landing.land(*tables))
     return upto
+
+
+def _chunk_size(n_series: int) -> int:
+    """Return the intervals of a chunk: a small fleet is read in fewer and longer queries.
+
+    Examples
+    --------
+    >>> _chunk_size(96), _chunk_size(4000), _chunk_size(20_000), _chunk_size(0)
+    (144, 60, 12, 12)
+    """
+    if not n_series:
+        return _MIN_INTERVALS
+    return max(_MIN_INTERVALS, min(_MAX_INTERVALS, _MAX_VALUES // n_series))

@@ -17,8 +17,10 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.first_configuration import first_configuration
 from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.ingest import prometheus_ingest
 from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
 from forewarn.pipelines.ingest.prometheus_survey import missing_fields, survey_server
+from forewarn.pipelines.runtime.timestamps import format_iso
 
 HOSTS, SLOTS = ("gn01", "gn02"), range(4)
 STEP, DAYS = 300, 2
@@ -164,6 +166,23 @@ def test_scrapes_further_apart_than_the_lookback_are_seen(
     with closing(PrometheusClient.from_environment(url)) as client:
         survey = survey_server(client, (int(time.time()) + 330) * SECOND)
     assert survey.gpus == len(HOSTS) * len(SLOTS)
+
+
+def test_length_of_chunks_changes_no_record(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = (int(time.time()) // 600 - 1) * 600
+    start, stop = (format_iso(at * SECOND) for at in (end - 2 * 86_400, end))
+    tables = []
+    for intervals in (12, 144):
+        monkeypatch.setattr(prometheus_ingest, "_MAX_INTERVALS", intervals)
+        out = tmp_path / str(intervals)
+        words = ["--start", start, "--end", stop, "--out", str(out)]
+        assert main(["ingest", "--prometheus", server, *words]) == 0
+        rows = [pq.read_table(path).to_pylist() for path in sorted(out.glob("date=*/*.parquet"))]
+        tables.append(sorted(str(row) for part in rows for row in part))
+    assert tables[0] == tables[1]
+    assert len(tables[0]) > 12 * len(HOSTS) * len(SLOTS)
 
 
 def test_configured_columns_of_tickets_are_used(server: str, tmp_path: Path) -> None:
