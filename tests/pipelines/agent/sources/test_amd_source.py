@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from forewarn.pipelines.agent.sources import gpu_source_selection
 from forewarn.pipelines.agent.sources.amd_smi import AmdSmi
 from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
 from forewarn.pipelines.agent.sources.gpu_source_selection import MixedSource, open_source
@@ -31,21 +30,6 @@ def static(*indexes: int) -> str:
 def metric(*indexes: int) -> str:
     watts: Any = {"value": 300, "unit": "W"}
     return json.dumps([{"gpu": n, "power": {"socket_power": watts}} for n in indexes])
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return `install(name, script)`; the programs are the only ones of their host."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(gpu_source_selection, "_PCI_DEVICES", tmp_path / "pci")
-
-    def write(name: str, script: str) -> str:
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return str(path)
-
-    return write
 
 
 def amd_smi(*indexes: int) -> str:

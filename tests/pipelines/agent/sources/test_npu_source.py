@@ -13,7 +13,6 @@ from forewarn.features.telemetry.parsers.gpu_reading import GpuReading
 from forewarn.features.telemetry.telemetry_rows import HostState
 from forewarn.features.time_units import HOUR
 from forewarn.pipelines.agent.health_changes import HealthChanges
-from forewarn.pipelines.agent.sources import gpu_source_selection
 from forewarn.pipelines.agent.sources.gpu_source import HangError, NoSourceError
 from forewarn.pipelines.agent.sources.gpu_source_selection import MixedSource, open_source
 from forewarn.pipelines.agent.sources.npu_smi import NpuSmi
@@ -60,21 +59,6 @@ def npu_smi(*chips: tuple[int, int, str], fault: str = FAULT) -> str:
     )
     cases += f"\nhealth) cat <<END\n{fault}\nEND\n;;"
     return f'echo "$*" >> "$0.runs"\ncase "$3" in\n{cases}\nesac'
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Return `install(name, script)`; the programs are the only ones of their host."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(gpu_source_selection, "_PCI_DEVICES", tmp_path / "devices")
-
-    def write(name: str, script: str) -> str:
-        path = tmp_path / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return str(path)
-
-    return write
 
 
 def test_chips_of_a_board_have_identities(install: Install) -> None:
