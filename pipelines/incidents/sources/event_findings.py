@@ -23,7 +23,14 @@ from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.fleet_history import PastFinding
 from forewarn.response.state.finding import Finding, FindingKey, FindingKind, Provenance, Severity
 
-__all__ = ["event_findings", "has_events", "known_over_time", "read_events", "xid_finding"]
+__all__ = [
+    "early_end",
+    "event_findings",
+    "has_events",
+    "known_over_time",
+    "read_events",
+    "xid_finding",
+]
 
 _KINDS: dict[str, FindingKind] = {
     "xid": FindingKind.XID,
@@ -138,10 +145,14 @@ def event_findings(events: pa.Table, policy: Policy) -> Iterator[PastFinding]:
             yield PastFinding(Nanoseconds(known), replace(finding, valid_until=Nanoseconds(until)))
 
 
+def early_end(finding: Finding) -> PastFinding:
+    """Return the end of a finding: a repeat that counts for nothing and is valid no longer."""
+    until = finding.valid_until
+    return PastFinding(until, replace(finding, at=until, count=0))
+
+
 def known_over_time(past: Iterable[PastFinding], policy: Policy) -> list[PastFinding]:
     """Return findings as they were known at first, and each early end when it became known.
-
-    An end is a repeat that counts for nothing and is valid no longer.
 
     Parameters
     ----------
@@ -155,7 +166,7 @@ def known_over_time(past: Iterable[PastFinding], policy: Policy) -> list[PastFin
         finding, until = item.finding, item.finding.valid_until
         at_first = _with_validity(finding, policy)
         if until < at_first.valid_until:
-            ends[finding.key, until] = PastFinding(until, replace(finding, at=until, count=0))
+            ends[finding.key, until] = early_end(finding)
         known.append(PastFinding(item.known_at, at_first))
     return known + list(ends.values())
 

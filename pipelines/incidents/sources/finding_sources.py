@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -13,7 +13,11 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.sources.custom_check_trial import TRIAL_SPAN
-from forewarn.pipelines.incidents.sources.event_findings import event_findings, read_events
+from forewarn.pipelines.incidents.sources.event_findings import (
+    early_end,
+    event_findings,
+    read_events,
+)
 from forewarn.pipelines.incidents.sources.list_findings import PastList, read_list
 from forewarn.pipelines.incidents.sources.verdict_findings import verdict_findings
 from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW
@@ -146,17 +150,13 @@ def _events(
 
 
 def _ended(past: Iterable[PastFinding], policy: Policy, after: int, now: int) -> list[PastFinding]:
-    """Return the ends of findings that were known before, by a check that passed since.
-
-    An end is a repeat that counts for nothing and is valid no longer.
-    """
+    """Return the ends of findings that were known before, by a check that passed since."""
     ends: dict[FindingKey, PastFinding] = {}
     for item in past:
         finding, until = item.finding, item.finding.valid_until
         expiry = finding.at + policy.rule(finding).max_age
         if item.known_at <= after < until <= now and until < expiry:
-            end = replace(finding, at=until, count=0)
-            ends[finding.key] = PastFinding(until, end)
+            ends[finding.key] = early_end(finding)
     return list(ends.values())
 
 
