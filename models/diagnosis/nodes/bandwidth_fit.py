@@ -1,0 +1,175 @@
+"""Robust fit of node effects and blocks to log bandwidths between pairs of nodes.
+
+The model of a pair is ``log bandwidth = node + node + gap`` with the gap only within a block (leaf,
+switch or rail). It is fitted by least absolute deviations, so single bad pairs have no influence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
+
+__all__ = ["BandwidthFit", "fit_bandwidths"]
+
+_STEPS: Final = 40  # reweighted least squares; differences are below 0.1 % by then
+_TINY: Final = 1e-4  # residuals below this have equal weight
+_CLIP: Final = 0.3  # a failed cable must not look like a leaf of its own
+_MIN_BLOCK_NODES: Final = 5  # with four nodes, two leaves look like two fast pairs
+_MIN_GAP: Final = -float(np.log(0.87))  # as the limit of a slow node
+_GAP_SIGMAS: Final = 3.0  # clusters in pure noise reach 2
+
+
+@dataclass(frozen=True, slots=True)
+class BandwidthFit:
+    """Fitted values of a table.
+
+    Attributes
+    ----------
+    expected : Float64Array
+        Log bandwidth of each pair if both its nodes were typical.
+    sigma : float
+        Robust scale of the residuals, in natural logarithms.
+    blocks : Int64Array
+        Block number of each node; all 0 without blocks.
+    """
+
+    expected: Float64Array
+    sigma: float
+    blocks: Int64Array
+
+
+def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
+    """Fit node effects, then look for blocks in the residuals.
+
+    Parameters
+    ----------
+    logs : Float64Array
+        Symmetric log bandwidths; NaN where a pair has none, and on the diagonal.
+    """
+    one = np.zeros(len(logs), dtype=np.int64)
+    found = _find_blocks(logs, one) if len(logs) >= _MIN_BLOCK_NODES else one
+    found = _dissolve_unclear(logs, found)
+    nodes, gap = _fit_effects(logs, found)
+    same = _same(found)
+    residuals = logs - nodes[:, None] - nodes - gap * same
+    if found.any() and not _is_block_structure(residuals, found, gap):
+        return _without_blocks(logs, one)
+    expected = 2.0 * np.nanmedian(nodes) + gap * same
+    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum() + 1), found)
+
+
+def _without_blocks(logs: Float64Array, one: Int64Array) -> BandwidthFit:
+    nodes, _ = _fit_effects(logs, one)
+    residuals = logs - nodes[:, None] - nodes
+    expected = np.full(logs.shape, 2.0 * np.nanmedian(nodes))
+    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum()), one)
+
+
+def _same(blocks: Int64Array) -> Float64Array:
+    """Return 1 for pairs within a block, and 0 for all if there is one block."""
+    if not blocks.any():
+        return np.zeros((len(blocks), len(blocks)))
+    return (blocks[:, None] == blocks).astype(np.float64)
+
+
+def _fit_effects(logs: Float64Array, blocks: Int64Array) -> tuple[Float64Array, float]:
+    """Return node effects (NaN without a pair) and the gap, by least absolute deviations."""
+    known = np.isfinite(logs)
+    values, same = np.where(known, logs, 0.0), _same(blocks) * known
+    weights = known.astype(np.float64)
+    nodes, gap = np.zeros(len(logs)), 0.0
+    for _ in range(_STEPS):
+        nodes, gap = _solve(values, same, weights)
+        residuals = np.abs(values - nodes[:, None] - nodes - gap * same)
+        weights = known / np.maximum(residuals, _TINY)
+    return np.where(known.any(axis=1), nodes, np.nan), gap
+
+
+def _solve(
+    values: Float64Array, same: Float64Array, weights: Float64Array
+) -> tuple[Float64Array, float]:
+    """Solve the weighted normal equations of node effects and gap."""
+    count = len(values)
+    normal = np.zeros((count + 1, count + 1))
+    normal[:count, :count] = weights + np.diag(weights.sum(axis=1))
+    normal[:count, count] = normal[count, :count] = (weights * same).sum(axis=1)
+    normal[count, count] = (weights * same).sum() / 2.0
+    right = np.append((weights * values).sum(axis=1), (weights * same * values).sum() / 2.0)
+    ridge = np.diag(np.full(count + 1, 1e-9 * max(1.0, float(weights.max(initial=0.0)))))
+    solution = np.linalg.solve(normal + ridge, right)
+    return solution[:count], float(solution[count])
+
+
+def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
+    """Alternate between node effects given blocks and blocks given node effects."""
+    for _ in range(3):
+        nodes, _ = _fit_effects(logs, blocks)
+        residuals = logs - nodes[:, None] - nodes
+        blocks = _cluster(np.where(np.isfinite(residuals), residuals, 0.0))
+    return blocks
+
+
+def _cluster(residuals: Float64Array) -> Int64Array:
+    """Return the cut of a dendrogram that explains the residuals best, with the fewest blocks."""
+    from scipy.cluster.hierarchy import cut_tree, linkage  # slow to import
+    from scipy.spatial.distance import squareform
+
+    profiles = np.clip(residuals, -_CLIP, _CLIP)
+    distances = np.array([np.abs(profiles - row).mean(axis=1) for row in profiles])
+    # A node has no residual with itself, so both ends of a pair are left out of its distance.
+    distances -= 2.0 * np.abs(profiles) / len(profiles)
+    np.fill_diagonal(distances, 0.0)
+    tree = linkage(squareform(np.maximum(distances, 0.0), checks=False), "average")
+    cuts = cut_tree(tree, n_clusters=range(2, max(3, len(residuals) // 2 + 1)))
+    losses = np.array([_loss(residuals, cut) for cut in cuts.T])
+    best = int(np.flatnonzero(losses <= 1.02 * losses.min())[0])
+    return np.asarray(cuts[:, best], dtype=np.int64)
+
+
+def _dissolve_unclear(logs: Float64Array, blocks: Int64Array) -> Int64Array:
+    """Split blocks into single nodes unless most members are faster within than to others.
+
+    Two slow nodes, or a slow node with one fast partner, would else be blocks of two.
+    """
+    numbers = blocks.copy()
+    for number in np.unique(blocks):
+        members = blocks == number
+        gaps = [
+            _median(row[members]) - _median(row[~members]) >= _MIN_GAP / 2.0
+            for row in logs[members]
+            if np.isfinite(row).any()
+        ]
+        if 3 * sum(gaps) <= 2 * len(gaps):
+            numbers[members] = len(blocks) + np.flatnonzero(members)
+    return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
+
+
+def _median(values: Float64Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _loss(residuals: Float64Array, blocks: Int64Array) -> float:
+    upper = np.triu(np.ones(residuals.shape, dtype=bool), 1)
+    same = _same(blocks) > 0.0
+    parts = [residuals[upper & part] for part in (same, ~same)]
+    return sum(float(np.abs(part - np.median(part)).sum()) for part in parts if len(part))
+
+
+def _is_block_structure(residuals: Float64Array, blocks: Int64Array, gap: float) -> bool:
+    """Return whether the blocks are large enough and their gap is clear of the noise."""
+    sizes = np.sort(np.bincount(blocks))
+    upper: BoolArray = np.triu(np.isfinite(residuals), 1)
+    noise = 1.4826 * float(np.median(np.abs(residuals[upper])))
+    return bool(sizes[-1] >= 3 and sizes[-2] >= 2 and gap >= max(_MIN_GAP, _GAP_SIGMAS * noise))
+
+
+def _scale(residuals: Float64Array, parameters: int) -> float:
+    """Return the scale without the residuals that the fit makes zero, one per parameter."""
+    sizes = np.sort(np.abs(residuals[np.triu(np.isfinite(residuals), 1)]))[parameters:]
+    middle = float(sizes[(len(sizes) - 1) // 2]) if len(sizes) else 0.0
+    return max(0.005, 1.4826 * middle)
