@@ -16,6 +16,8 @@ from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 __all__ = ["BandwidthFit", "fit_bandwidths"]
 
 _STEPS: Final = 40  # reweighted least squares; differences are below 0.1 % by then
+_ROUGH_STEPS: Final = 12  # enough to compare blocks
+_MAX_BLOCKS: Final = 32  # bounds the time of large tables
 _TINY: Final = 1e-4  # residuals below this have equal weight
 _CLIP: Final = 0.3  # a failed cable must not look like a leaf of its own
 _MIN_BLOCK_NODES: Final = 5  # with four nodes, two leaves look like two fast pairs
@@ -76,13 +78,15 @@ def _same(blocks: Int64Array) -> Float64Array:
     return (blocks[:, None] == blocks).astype(np.float64)
 
 
-def _fit_effects(logs: Float64Array, blocks: Int64Array) -> tuple[Float64Array, float]:
+def _fit_effects(
+    logs: Float64Array, blocks: Int64Array, steps: int = _STEPS
+) -> tuple[Float64Array, float]:
     """Return node effects (NaN without a pair) and the gap, by least absolute deviations."""
     known = np.isfinite(logs)
     values, same = np.where(known, logs, 0.0), _same(blocks) * known
     weights = known.astype(np.float64)
     nodes, gap = np.zeros(len(logs)), 0.0
-    for _ in range(_STEPS):
+    for _ in range(steps):
         nodes, gap = _solve(values, same, weights)
         residuals = np.abs(values - nodes[:, None] - nodes - gap * same)
         weights = known / np.maximum(residuals, _TINY)
@@ -105,16 +109,27 @@ def _solve(
 
 
 def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
-    """Alternate between node effects given blocks and blocks given node effects."""
-    for _ in range(3):
+    """Alternate between node effects given blocks and blocks given node effects.
+
+    The cut with the lowest absolute residuals wins, and among equals the one with fewest blocks.
+    """
+    cuts: list[Int64Array] = []
+    losses: list[float] = []
+    for turn in range(3):
         nodes, _ = _fit_effects(logs, blocks)
-        residuals = logs - nodes[:, None] - nodes
-        blocks = _cluster(np.where(np.isfinite(residuals), residuals, 0.0))
+        centre = np.zeros(len(logs)) if turn == 1 else nodes - np.nanmedian(nodes)
+        residuals = logs - centre[:, None] - centre
+        residuals -= np.nanmedian(residuals)
+        for cut in _cuts(np.where(np.isfinite(residuals), residuals, 0.0)):
+            cuts.append(cut)
+            losses.append(_loss(logs, cut))
+        close = [n for n, loss in enumerate(losses) if loss <= 1.02 * min(losses)]
+        blocks = cuts[min(close, key=lambda n: len(np.unique(cuts[n])))]
     return blocks
 
 
-def _cluster(residuals: Float64Array) -> Int64Array:
-    """Return the cut of a dendrogram that explains the residuals best, with the fewest blocks."""
+def _cuts(residuals: Float64Array) -> list[Int64Array]:
+    """Return the cuts of a dendrogram of the nodes' profiles of residuals."""
     from scipy.cluster.hierarchy import cut_tree, linkage  # slow to import
     from scipy.spatial.distance import squareform
 
@@ -124,10 +139,17 @@ def _cluster(residuals: Float64Array) -> Int64Array:
     distances -= 2.0 * np.abs(profiles) / len(profiles)
     np.fill_diagonal(distances, 0.0)
     tree = linkage(squareform(np.maximum(distances, 0.0), checks=False), "average")
-    cuts = cut_tree(tree, n_clusters=range(2, max(3, len(residuals) // 2 + 1)))
-    losses = np.array([_loss(residuals, cut) for cut in cuts.T])
-    best = int(np.flatnonzero(losses <= 1.02 * losses.min())[0])
-    return np.asarray(cuts[:, best], dtype=np.int64)
+    most = min(_MAX_BLOCKS, len(residuals) // 2 + 1)
+    return [
+        np.asarray(cut, dtype=np.int64)
+        for cut in cut_tree(tree, n_clusters=range(2, max(3, most + 1))).T
+    ]
+
+
+def _loss(logs: Float64Array, blocks: Int64Array) -> float:
+    """Return the sum of absolute residuals of the fit with these blocks."""
+    nodes, gap = _fit_effects(logs, blocks, _ROUGH_STEPS)
+    return float(np.nansum(np.abs(logs - nodes[:, None] - nodes - gap * _same(blocks))))
 
 
 def _dissolve_unclear(logs: Float64Array, blocks: Int64Array) -> Int64Array:
@@ -151,13 +173,6 @@ def _dissolve_unclear(logs: Float64Array, blocks: Int64Array) -> Int64Array:
 def _median(values: Float64Array) -> float:
     known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else float("nan")
-
-
-def _loss(residuals: Float64Array, blocks: Int64Array) -> float:
-    upper = np.triu(np.ones(residuals.shape, dtype=bool), 1)
-    same = _same(blocks) > 0.0
-    parts = [residuals[upper & part] for part in (same, ~same)]
-    return sum(float(np.abs(part - np.median(part)).sum()) for part in parts if len(part))
 
 
 def _is_block_structure(residuals: Float64Array, blocks: Int64Array, gap: float) -> bool:

@@ -148,7 +148,7 @@ def _node_state(table: _Table, number: int) -> NodeState:
     state = "unproven"
     if table.failed[number]:
         state = "failed"
-    elif proven and table.slow[number] and high < _LIMIT:
+    elif proven and table.slow[number] and high < _LIMIT and not _is_fast_in_group(table, number):
         state = "slow"
     elif proven and not table.slow[number] and low >= _LIMIT:
         bad = int(((failed | slow) & ~table.blamed).sum())
@@ -163,6 +163,13 @@ def _node_state(table: _Table, number: int) -> NodeState:
         int(slow.sum()),
         int(failed.sum()),
     )
+
+
+def _is_fast_in_group(table: _Table, number: int) -> bool:
+    """Return whether a slow node is fast with most other slow nodes, as members of a block are."""
+    others = table.ratios[number][table.slow]
+    others = others[np.isfinite(others)]
+    return bool(2 * (others >= _LIMIT).sum() > len(others))
 
 
 def _partner_ratios(table: _Table, number: int) -> Float64Array:
