@@ -180,7 +180,8 @@ def _add_nodes(commands: Commands) -> None:
         "--results",
         type=Path,
         metavar="FILE",
-        help="tests so far: CSV with round,nodes,passed,seconds, or one JSON object per line",
+        help="tests so far: CSV with round,nodes,passed,seconds, or one JSON object per line; or a "
+        "table of all pairs (nodes,bandwidth), or output of nccl-tests (a file or a folder)",
     )
     add_json(command)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.errors import InputError
-from forewarn.models.diagnosis.nodes.group_testing import NodeGroup
+from forewarn.models.diagnosis.nodes.group_testing import NodeGroup, links_within
 from forewarn.models.diagnosis.nodes.node_check import (
     ROUND_LIMIT,
     GroupTest,
@@ -20,6 +20,13 @@ from forewarn.models.diagnosis.nodes.node_check import (
     evaluate_tests,
 )
 from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
+from forewarn.models.diagnosis.nodes.pair_matrix import PairTest
+from forewarn.pipelines.diagnosis.pair_results import (
+    PairTable,
+    PairTableResult,
+    judge_table,
+    parse_pair_table,
+)
 from forewarn.pipelines.diagnosis.parts.job_folder import read_text
 
 __all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_tests"]
@@ -27,6 +34,8 @@ __all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_test
 _COLUMNS = ("round", "nodes")
 _TRUE_WORDS, _FALSE_WORDS = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
 _MAX_ROUNDS = 1000
+_TABLE_SHARE = 0.75  # of all pairs; rounds end long before
+_TABLE_NODES = 8
 
 
 class NodeResultsError(InputError):
@@ -98,13 +107,14 @@ def _link_ends(links: frozenset[NodeGroup]) -> list[list[str]]:
     return sorted(sorted(link) for link in links)
 
 
-def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
-    """Evaluate the tests so far and plan the next round.
+def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult | PairTableResult:
+    """Evaluate a table of all pairs, or the tests so far, and plan the next round.
 
     Parameters
     ----------
     results : Path, optional
-        Tests so far; None before the first round.
+        Tests so far, a table of pairs, or a file or folder of output of nccl-tests; None before
+        the first round.
     nodes : sequence of str
         Nodes in physical order; if empty, those of the results in file order.
 
@@ -113,7 +123,13 @@ def check_nodes(results: Path | None, nodes: Sequence[str]) -> NodeCheckResult:
     NodeResultsError
         If the file cannot be used, or contains a node that is not in `nodes`.
     """
-    tests = [] if results is None else read_node_tests(results)
+    text = "" if results is None else _read_results(results)
+    table = None if results is None else parse_pair_table(text, results)
+    if table is not None:
+        return judge_table(table, nodes, results)
+    tests = [] if results is None else _parse_tests(text, results)
+    if len(tests) > 1 and _is_table(tests):
+        return judge_table(_timed_table(tests), nodes, results)
     named = [node for members, _ in tests for node in members]
     known = tuple(dict.fromkeys(nodes or named))
     strangers = sorted(set(named) - set(known))
@@ -139,7 +155,40 @@ def read_node_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
     NodeResultsError
         If a key is missing or a value is invalid.
     """
-    text = read_text(path)
+    return _parse_tests(read_text(path), path)
+
+
+def _read_results(path: Path) -> str:
+    """Read a file, or all logs of a folder of nccl-tests as one."""
+    if not path.is_dir():
+        return read_text(path)
+    files = sorted(f for f in path.iterdir() if f.suffix in (".log", ".out", ".txt"))
+    if not files:
+        raise NodeResultsError(f"{path}: contains no .log, .out or .txt file, expected nccl-tests.")
+    return "\n".join(read_text(file) for file in files)
+
+
+def _is_table(tests: Sequence[tuple[tuple[str, ...], GroupTest]]) -> bool:
+    """Return whether the tests are a table of the pairs rather than rounds of a check."""
+    nodes = {node for members, _ in tests for node in members}
+    pairs = {link for _, test in tests for link in links_within(test.nodes)}
+    share = len(pairs) / (len(nodes) * (len(nodes) - 1) / 2)
+    return len(nodes) >= _TABLE_NODES and share >= _TABLE_SHARE
+
+
+def _timed_table(tests: Sequence[tuple[tuple[str, ...], GroupTest]]) -> PairTable:
+    """Return pair tests with times; a test that passed without a time is left out."""
+    pairs = [(members, test) for members, test in tests if len(members) == 2]
+    used: list[PairTest] = []
+    for (a, b), test in pairs:
+        if test.outcome is False:
+            used.append(PairTest(a, b, None))
+        elif test.outcome and test.seconds is not None:
+            used.append(PairTest(a, b, 1.0 / test.seconds))
+    return PairTable({"": used}, "seconds", is_time=True, skipped=len(tests) - len(pairs))
+
+
+def _parse_tests(text: str, path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
     is_json = text.lstrip().startswith("{")
     rows = _json_rows(text, path) if is_json else _csv_rows(text, path)
     return [_parse_test(row, where) for where, row in rows]
