@@ -22,7 +22,7 @@ _TINY: Final = 1e-4  # residuals below this have equal weight
 _CLIP: Final = 0.3  # a failed cable must not look like a leaf of its own
 _MIN_BLOCK_NODES: Final = 5  # with four nodes, two leaves look like two fast pairs
 _MIN_GAP: Final = -float(np.log(0.87))  # as the limit of a slow node
-_GAP_SIGMAS: Final = 3.0  # clusters in pure noise reach 2
+_GAP_SIGMAS: Final = 4.0  # clusters in pure noise reach 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
         centre = np.zeros(len(logs)) if turn == 1 else nodes - np.nanmedian(nodes)
         residuals = logs - centre[:, None] - centre
         residuals -= np.nanmedian(residuals)
-        for cut in _cuts(np.where(np.isfinite(residuals), residuals, 0.0)):
+        for cut in _cuts(residuals):
             cuts.append(cut)
             losses.append(_loss(logs, cut))
         close = [n for n, loss in enumerate(losses) if loss <= 1.02 * min(losses)]
@@ -129,14 +129,21 @@ def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
 
 
 def _cuts(residuals: Float64Array) -> list[Int64Array]:
-    """Return the cuts of a dendrogram of the nodes' profiles of residuals."""
+    """Return the cuts of a dendrogram of the nodes' profiles of residuals, NaN where unknown."""
     from scipy.cluster.hierarchy import cut_tree, linkage  # slow to import
     from scipy.spatial.distance import squareform
 
-    profiles = np.clip(residuals, -_CLIP, _CLIP)
-    distances = np.array([np.abs(profiles - row).mean(axis=1) for row in profiles])
-    # A node has no residual with itself, so both ends of a pair are left out of its distance.
-    distances -= 2.0 * np.abs(profiles) / len(profiles)
+    profiles = np.clip(np.where(np.isfinite(residuals), residuals, 0.0), -_CLIP, _CLIP)
+    known = np.isfinite(residuals)
+    distances = np.array(
+        [
+            (np.abs(profiles - row) * (known & has)).sum(axis=1)
+            / np.maximum(1, (known & has).sum(axis=1))
+            for row, has in zip(profiles, known, strict=True)
+        ]
+    )
+    # A fast pair is close even where its ends have few partners in common.
+    distances -= np.where(known, profiles, 0.0) / len(residuals)
     np.fill_diagonal(distances, 0.0)
     tree = linkage(squareform(np.maximum(distances, 0.0), checks=False), "average")
     most = min(_MAX_BLOCKS, len(residuals) // 2 + 1)

@@ -16,7 +16,7 @@ __all__ = ["Block", "LinkState", "NodeState", "PairVerdict", "evaluate_pairs"]
 
 _LIMIT: Final = float(np.log(0.87))  # healthy nodes of real tables reach 0.91
 _MIN_PARTNERS: Final = 3
-_LINK_SIGMAS: Final = 4.0  # a table has thousands of pairs
+_LINK_SIGMAS: Final = 5.0  # a table has thousands of pairs, and sigma has its own error
 _MEDIAN_ERROR: Final = 1.96 * 1.2533  # half of a 95 % interval of a median of normal values
 
 
@@ -166,10 +166,11 @@ def _node_state(table: _Table, number: int) -> NodeState:
 
 
 def _is_fast_in_group(table: _Table, number: int) -> bool:
-    """Return whether a slow node is fast with most other slow nodes, as members of a block are."""
-    others = table.ratios[number][table.slow]
-    others = others[np.isfinite(others)]
-    return bool(2 * (others >= _LIMIT).sum() > len(others))
+    """Return whether a slow node is fast with another that is slow with most, as in a block."""
+    known = np.isfinite(table.ratios)
+    slow = table.ratios < _LIMIT
+    mostly_slow = 2 * slow.sum(axis=1) > known.sum(axis=1)
+    return bool((known[number] & ~slow[number] & mostly_slow).any())
 
 
 def _partner_ratios(table: _Table, number: int) -> Float64Array:
