@@ -264,7 +264,8 @@ def _parse_nccl(text: str, path: Path) -> PairTable:
     skipped = 0
     for run in _nccl_runs(text):
         if len(run.hosts) == 2:
-            tests.setdefault(run.kind, []).append(PairTest(*run.hosts, run.bandwidth))
+            a, b = run.hosts
+            tests.setdefault(run.kind, []).append(PairTest(a, b, run.bandwidth))
         else:
             skipped += 1
     return _require_tests(PairTable(tests, "GB/s", False, skipped), path)

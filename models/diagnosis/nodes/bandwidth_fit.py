@@ -75,7 +75,7 @@ def _same(blocks: Int64Array) -> Float64Array:
     """Return 1 for pairs within a block, and 0 for all if there is one block."""
     if not blocks.any():
         return np.zeros((len(blocks), len(blocks)))
-    return (blocks[:, None] == blocks).astype(np.float64)
+    return np.equal(blocks[:, None], blocks).astype(np.float64)
 
 
 def _fit_effects(

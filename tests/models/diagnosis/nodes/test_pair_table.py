@@ -95,6 +95,7 @@ def test_slow_node_is_found(count: int, factor: float, seed: int) -> None:
     assert nodes_in(result, "slow") == {1}
     node = result.nodes[1]
     assert node.factor == pytest.approx(factor, rel=0.05)
+    assert node.factor is not None
     assert node.interval is not None
     assert node.interval[0] <= node.factor <= node.interval[1]
     assert not result.links + result.blocks
