@@ -119,9 +119,9 @@ class PairTableResult:
 
     def _blocks(self) -> Iterator[dict[str, Any]]:
         """Yield the blocks of the test in which they differ most."""
-        found = [verdict.blocks for verdict in self.verdicts.values() if verdict.blocks]
-        if found:
-            chosen = min(found, key=lambda blocks: min(block.ratio or 0.0 for block in blocks))
+        structures = [verdict.blocks for verdict in self.verdicts.values() if verdict.blocks]
+        if structures:
+            chosen = min(structures, key=lambda blocks: min(block.ratio or 0.0 for block in blocks))
             for block in chosen:
                 row = asdict(block)
                 for key in ("within", "across"):
@@ -290,20 +290,20 @@ def _nccl_runs(text: str) -> Iterator[_Run]:
     run: _Run | None = None
     name = sizes = ""
     for line in text.splitlines():
-        if found := _NCCL_NAME.search(line):
-            name, sizes = found[1], ""
-        elif found := _NCCL_SIZES.search(line):
-            sizes = f"{found[1]}-{found[2]}"
-        elif found := _NCCL_DEVICE.search(line):
-            if run is None or int(found[1]) == 0:
+        if match := _NCCL_NAME.search(line):
+            name, sizes = match[1], ""
+        elif match := _NCCL_SIZES.search(line):
+            sizes = f"{match[1]}-{match[2]}"
+        elif match := _NCCL_DEVICE.search(line):
+            if run is None or int(match[1]) == 0:
                 if run is not None:
                     yield run
                 run = _Run(f"{name} {sizes}".strip(), {})
-            run.hosts[found[2]] = None
-        elif run is not None and (found := _NCCL_WRONG.search(line)):
-            run.wrong = int(found[1])
-        elif run is not None and (found := _NCCL_AVERAGE.search(line)):
-            run.average = _average(found[1])
+            run.hosts[match[2]] = None
+        elif run is not None and (match := _NCCL_WRONG.search(line)):
+            run.wrong = int(match[1])
+        elif run is not None and (match := _NCCL_AVERAGE.search(line)):
+            run.average = _average(match[1])
     if run is not None:
         yield run
 

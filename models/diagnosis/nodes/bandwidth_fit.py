@@ -52,23 +52,24 @@ def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
     logs : Float64Array
         Symmetric log bandwidths; NaN where a pair has none, and on the diagonal.
     """
-    one = np.zeros(len(logs), dtype=np.int64)
-    found = _find_blocks(logs, one) if len(logs) >= _MIN_BLOCK_NODES else one
-    found = _dissolve_unclear(logs, found)
-    nodes, gap = _fit_effects(logs, found)
-    same = _same(found)
+    undivided = np.zeros(len(logs), dtype=np.int64)
+    blocks = undivided
+    if len(logs) >= _MIN_BLOCK_NODES:
+        blocks = _dissolve_unclear(logs, _find_blocks(logs, undivided))
+    nodes, gap = _fit_effects(logs, blocks)
+    same = _same(blocks)
     residuals = logs - nodes[:, None] - nodes - gap * same
-    if found.any() and not _is_block_structure(residuals, found, gap):
-        return _without_blocks(logs, one)
+    if blocks.any() and not _is_block_structure(residuals, blocks, gap):
+        return _without_blocks(logs, undivided)
     expected = 2.0 * np.nanmedian(nodes) + gap * same
-    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum() + 1), found)
+    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum() + 1), blocks)
 
 
-def _without_blocks(logs: Float64Array, one: Int64Array) -> BandwidthFit:
-    nodes, _ = _fit_effects(logs, one)
+def _without_blocks(logs: Float64Array, undivided: Int64Array) -> BandwidthFit:
+    nodes, _ = _fit_effects(logs, undivided)
     residuals = logs - nodes[:, None] - nodes
     expected = np.full(logs.shape, 2.0 * np.nanmedian(nodes))
-    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum()), one)
+    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum()), undivided)
 
 
 def _same(blocks: Int64Array) -> Float64Array:
