@@ -21,13 +21,9 @@ from forewarn.models.diagnosis.nodes.node_check import (
 )
 from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 from forewarn.models.diagnosis.nodes.pair_matrix import PairTest
-from forewarn.pipelines.diagnosis.pair_results import (
-    PairTable,
-    PairTableResult,
-    judge_table,
-    parse_pair_table,
-)
+from forewarn.pipelines.diagnosis.pair_results import PairTableResult, judge_table
 from forewarn.pipelines.diagnosis.parts.job_folder import read_text
+from forewarn.pipelines.diagnosis.parts.pair_table_reader import PairTable, parse_pair_table
 
 __all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_tests"]
 

@@ -1,65 +1,18 @@
-"""Tables of pair tests: bandwidth tables, output of nccl-tests, and their result."""
+"""Result of a table of pair tests, as the command prints it."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from forewarn.features.errors import InputError
-from forewarn.models.diagnosis.nodes.pair_matrix import PairTest
 from forewarn.models.diagnosis.nodes.pair_table import PairVerdict, evaluate_pairs
+from forewarn.pipelines.diagnosis.parts.pair_table_reader import PairTable
 
-__all__ = ["PairTable", "PairTableResult", "judge_table", "parse_pair_table"]
-
-_BANDWIDTH: Final = re.compile(r"band_?width|bus_?bw|alg_?bw|\bbw\b|throughput", re.IGNORECASE)
-_TIME: Final = re.compile(r"latency|seconds|\btime(_|\b)|_(us|ms|ns|sec|s)$", re.IGNORECASE)
-_PAIR_COLUMNS: Final = (
-    ("a", "b"),
-    ("node_a", "node_b"),
-    ("node1", "node2"),
-    ("src", "dst"),
-    ("source", "destination"),
-    ("from", "to"),
-    ("host1", "host2"),
-)
-_TEST_COLUMNS: Final = ("test", "N", "G", "minBytes", "maxBytes", "size")
-_FAILED: Final = ("", "nan", "n/a", "na", "none", "null", "-", "--", "fail", "failed", "error")
-_FALSE: Final = ("false", "0", "no", "failed", "fail")
-# Launchers put a label before a line, and some consoles lose the `#`.
-_NCCL_SIZES: Final = re.compile(r"\bnThread\b.*\bminBytes\s+(\d+)\s+maxBytes\s+(\d+)")
-_NCCL_NAME: Final = re.compile(r"Collective test starting:\s*(\w+)")
-_NCCL_DEVICE: Final = re.compile(
-    r"\bRank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\b"
-)
-_NCCL_AVERAGE: Final = re.compile(r"Avg bus bandwidth\s*:\s*([0-9.eE+-]+)")
-_NCCL_WRONG: Final = re.compile(r"Out of bounds values\s*:\s*(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class PairTable:
-    """Pair tests of one file, by kind of test.
-
-    Attributes
-    ----------
-    tests : dict of str to list of PairTest
-    unit : str
-        Name of the column of values.
-    is_time : bool
-        The values are times, so that less is better; `tests` has their inverse.
-    skipped : int
-        Tests of other than two nodes.
-    """
-
-    tests: dict[str, list[PairTest]]
-    unit: str
-    is_time: bool
-    skipped: int = 0
+__all__ = ["PairTableResult", "judge_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,136 +133,3 @@ def judge_table(table: PairTable, nodes: Sequence[str], path: Path | None) -> Pa
     return PairTableResult(
         {kind: evaluate_pairs(known, tests) for kind, tests in table.tests.items()}, table
     )
-
-
-def parse_pair_table(text: str, path: Path) -> PairTable | None:
-    """Parse a bandwidth table or the output of nccl-tests; None if the text is neither.
-
-    A table has a column `nodes` (two names, by space or comma) or two columns of names, and a
-    column of bandwidths, or of times where there is no `round`. An empty value is a failed test.
-
-    Raises
-    ------
-    InputError
-        If a value or a name is invalid, or no test of two nodes is left.
-    """
-    if _NCCL_DEVICE.search(text):
-        return _parse_nccl(text, path)
-    reader = csv.DictReader(io.StringIO(text), restval="")
-    names = [name for name in reader.fieldnames or [] if name]
-    value = next((name for name in names if _BANDWIDTH.search(name)), None)
-    is_time = value is None
-    if value is None and "round" not in names:
-        value = next((name for name in names if _TIME.search(name)), None)
-    ends = _end_columns(names)
-    if value is None or ends is None:
-        return None
-    return _parse_rows(reader, path, value, is_time, ends)
-
-
-def _end_columns(names: Sequence[str]) -> tuple[str, ...] | None:
-    if "nodes" in names:
-        return ("nodes",)
-    return next((pair for pair in _PAIR_COLUMNS if set(pair) <= set(names)), None)
-
-
-def _parse_rows(
-    reader: csv.DictReader[str], path: Path, value: str, is_time: bool, ends: tuple[str, ...]
-) -> PairTable:
-    tests: dict[str, list[PairTest]] = {}
-    skipped = 0
-    try:
-        for row in reader:
-            where = f"{path}: line {reader.line_num}"
-            nodes = [name for end in ends for name in row[end].replace(",", " ").split()]
-            if len(nodes) != 2:
-                skipped += 1
-                continue
-            if nodes[0] == nodes[1]:
-                raise InputError(f"{where}: contains {nodes[0][:40]!r} twice, expected once.")
-            passed = (row.get("passed") or "true").strip().lower() not in _FALSE
-            if passed and row.get("passed") and row[value].strip() == "":
-                continue  # it passed, but was not measured
-            number = _parse_value(row[value], value, where) if passed else None
-            number = 1.0 / number if number and is_time else number
-            kind = " ".join(str(row[name]) for name in _TEST_COLUMNS if row.get(name))
-            tests.setdefault(kind, []).append(PairTest(nodes[0], nodes[1], number))
-    except csv.Error as error:
-        raise InputError(f"{path}: is not a valid CSV table ({error}).") from None
-    return _require_tests(PairTable(tests, value, is_time, skipped), path)
-
-
-def _require_tests(table: PairTable, path: Path) -> PairTable:
-    if not table.tests:
-        raise InputError(f"{path}: contains no test of two nodes, expected one per pair.")
-    return table
-
-
-def _parse_value(text: str, column: str, where: str) -> float | None:
-    """Parse a value; an empty cell, a word for failure and 0 mean that the test failed."""
-    if text.strip().lower() in _FAILED:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or number < 0.0:
-        raise InputError(f"{where}: `{column}` is {text[:40]!r}, expected a number over 0.")
-    return number or None
-
-
-def _parse_nccl(text: str, path: Path) -> PairTable:
-    """Parse the output of one or several runs; tests of other sizes are not compared."""
-    tests: dict[str, list[PairTest]] = {}
-    skipped = 0
-    for run in _nccl_runs(text):
-        if len(run.hosts) == 2:
-            a, b = run.hosts
-            tests.setdefault(run.kind, []).append(PairTest(a, b, run.bandwidth))
-        else:
-            skipped += 1
-    return _require_tests(PairTable(tests, "GB/s", False, skipped), path)
-
-
-@dataclass(slots=True)
-class _Run:
-    """A run of nccl-tests; without an average, or with wrong values, it has failed."""
-
-    kind: str
-    hosts: dict[str, None]
-    average: float = 0.0
-    wrong: int = 0
-
-    @property
-    def bandwidth(self) -> float | None:
-        return self.average if self.average > 0.0 and not self.wrong else None
-
-
-def _nccl_runs(text: str) -> Iterator[_Run]:
-    """Yield runs; each starts with the line of its rank 0, after name and sizes of the test."""
-    run: _Run | None = None
-    name = sizes = ""
-    for line in text.splitlines():
-        if match := _NCCL_NAME.search(line):
-            name, sizes = match[1], ""
-        elif match := _NCCL_SIZES.search(line):
-            sizes = f"{match[1]}-{match[2]}"
-        elif match := _NCCL_DEVICE.search(line):
-            if run is None or int(match[1]) == 0:
-                if run is not None:
-                    yield run
-                run = _Run(f"{name} {sizes}".strip(), {})
-            run.hosts[match[2]] = None
-        elif run is not None and (match := _NCCL_WRONG.search(line)):
-            run.wrong = int(match[1])
-        elif run is not None and (match := _NCCL_AVERAGE.search(line)):
-            run.average = _average(match[1])
-    if run is not None:
-        yield run
-
-
-def _average(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

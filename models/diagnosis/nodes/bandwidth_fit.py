@@ -53,6 +53,8 @@ def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
         Symmetric log bandwidths; NaN where a pair has none, and on the diagonal.
     """
     undivided = np.zeros(len(logs), dtype=np.int64)
+    if not np.isfinite(logs).any():
+        return BandwidthFit(np.zeros(logs.shape), 0.0, undivided)
     blocks = undivided
     if len(logs) >= _MIN_BLOCK_NODES:
         blocks = _dissolve_unclear(logs, _find_blocks(logs, undivided))

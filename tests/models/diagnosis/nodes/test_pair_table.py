@@ -236,6 +236,13 @@ def test_repeated_tests_decide_by_majority(values: Collection[float | None], fai
     assert bool(matrix.failed[0, 1]) is failed
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_nothing_passed_proves_nothing(count: int) -> None:
+    result = verdict_on(Fabric(count, failed=frozenset(range(count))), 1)
+    assert nodes_in(result, "unproven") == set(range(count))
+    assert {link.state for link in result.links} <= {"failed"}
+
+
 def test_untested_node_is_unproven() -> None:
     result = evaluate_pairs([str(n) for n in range(7)], Fabric(6).tests(1))
     assert result.nodes[6].state == "unproven"
