@@ -30,6 +30,7 @@ __all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_test
 _COLUMNS = ("round", "nodes")
 _TRUE_WORDS, _FALSE_WORDS = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
 _MAX_ROUNDS = 1000
+_MIN_SECONDS = 1e-9  # keeps ratios of times finite
 _TABLE_SHARE = 0.75  # of all pairs; rounds end long before
 _TABLE_NODES = 8
 
@@ -59,43 +60,54 @@ class NodeCheckResult:
 
     def line(self) -> dict[str, Any]:
         """Return the result as the command prints it with `--json`."""
-        works, speed = self.check.works, self.check.speed
+        check, works, speed = self.check, self.check.works, self.check.speed
         settled = works.good | works.bad | works.unsteady
         return {
+            "nodes": [
+                {"node": node, "state": check.state(node), "factor": check.factor(node)}
+                for node in self.nodes
+            ],
+            "links": [
+                {"a": a, "b": b, "state": state, "factor": None}
+                for state, links in (("failed", check.links), ("slow", speed.links))
+                for a, b in _link_ends(links)
+            ],
+            "blocks": [],
             "done": not self.groups,
             "round": self.round,
             "pairs": [list(group) for group in self.groups],
             "faulty": sorted(works.bad),
-            "links": _link_ends(self.check.links),
             "stragglers": sorted(speed.bad),
             "slow_links": _link_ends(speed.links),
             "unsteady": sorted(works.unsteady),
             "suspects": [node for node in self.nodes if node not in settled],
             "good": len(works.good),
-            "nodes": len(self.nodes),
         }
 
     def words(self) -> Iterator[str]:
         """Yield the result as lines of text."""
         line = self.line()
         for key, words in _SENTENCES.items():
-            for name in line[key]:
-                yield words.format(name if isinstance(name, str) else " - ".join(name))
-        yield f"{line['good']} of {line['nodes']} nodes are known to be good"
+            for node in line[key]:
+                yield words.format(node)
+        for link in line["links"]:
+            yield _LINK_SENTENCES[link["state"]].format(**link)
+        yield f"{line['good']} of {len(self.nodes)} nodes are known to be good"
         if self.groups:
             yield f"round {self.round} (at most {ROUND_LIMIT:g} s):"
             yield from (f"  {' '.join(group)}" for group in self.groups)
         else:
-            suspects = line["suspects"]
-            yield from (f"{node}: undetermined" for node in suspects)
+            yield from (f"{node}: undetermined" for node in line["suspects"])
 
 
 _SENTENCES = {
     "faulty": "{}: faulty",
-    "links": "{}: bad link between good nodes",
     "stragglers": "{}: straggler",
-    "slow_links": "{}: slow link between nodes that are fast with others",
     "unsteady": "{}: passes and fails intermittently, test it alone",
+}
+_LINK_SENTENCES = {
+    "failed": "{a} - {b}: bad link between good nodes",
+    "slow": "{a} - {b}: slow link between nodes that are fast with others",
 }
 
 
@@ -238,7 +250,7 @@ def _parse_seconds(value: object, where: str) -> float | None:
     if value is None or value == "":
         return None
     seconds = _parse_number(value)
-    if seconds is None or seconds <= 0:
+    if seconds is None or seconds < _MIN_SECONDS:
         shown = _shorten(value)
         raise NodeResultsError(
             f"{where}: `seconds` is {shown}, expected more than 0, or an empty cell if unknown."

@@ -28,6 +28,8 @@ class PairTableResult:
             "nodes": list(self._nodes()),
             "links": list(self._links()),
             "blocks": list(self._blocks()),
+            "done": True,
+            "pairs": [],
             "unit": self.table.unit,
             "tests": list(self.verdicts),
             "skipped": self.table.skipped,

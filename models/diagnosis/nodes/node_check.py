@@ -74,6 +74,22 @@ class NodeCheck:
         """Bad links whose ends both passed with at least two partners."""
         return frozenset(link for link in self.works.links if not link & self.doubtful)
 
+    def state(self, node: str) -> str:
+        """Return `failed`, `slow`, `ok`, or `unproven` if the tests cannot tell yet."""
+        if node in self.works.bad:
+            return "failed"
+        is_proven = node in self.works.good and node not in self.doubtful
+        if is_proven and node in self.speed.bad:
+            return "slow"
+        is_fast = node in self.speed.good or node not in self.fastest
+        return "ok" if is_proven and is_fast else "unproven"
+
+    def factor(self, node: str) -> float | None:
+        """Return the median node's fastest time by that of this node; None without a time."""
+        if node not in self.fastest:
+            return None
+        return round(statistics.median(self.fastest.values()) / self.fastest[node], 4)
+
 
 def evaluate_tests(nodes: Sequence[str], tests: Sequence[GroupTest]) -> NodeCheck:
     """Return which nodes and links are faulty, slow or good.

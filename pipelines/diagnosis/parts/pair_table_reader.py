@@ -29,6 +29,7 @@ _PAIR_COLUMNS: Final = (
     ("host1", "host2"),
 )
 _TEST_COLUMNS: Final = ("test", "N", "G", "minBytes", "maxBytes", "size")
+_MIN_VALUE, _MAX_VALUE = 1e-30, 1e30  # the inverse has to be finite
 _FAILED: Final = ("", "nan", "n/a", "na", "none", "null", "-", "--", "fail", "failed", "error")
 _FALSE: Final = ("false", "0", "no", "failed", "fail")
 
@@ -68,7 +69,10 @@ def parse_pair_table(text: str, path: Path) -> PairTable | None:
     if is_nccl_output(text):
         return _parse_nccl(text, path)
     reader = csv.DictReader(io.StringIO(text), restval="")
-    names = [name for name in reader.fieldnames or [] if name]
+    try:
+        names = [name for name in reader.fieldnames or [] if name]
+    except csv.Error as error:
+        raise InputError(f"{path}: is not a valid CSV table ({error}).") from None
     value = next((name for name in names if _BANDWIDTH.search(name)), None)
     is_time = value is None
     if value is None and "round" not in names:
@@ -125,7 +129,7 @@ def _parse_value(text: str, column: str, where: str) -> float | None:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or number < 0.0:
+    if number and not _MIN_VALUE <= number <= _MAX_VALUE:
         raise InputError(f"{where}: `{column}` is {text[:40]!r}, expected a number over 0.")
     return number or None
 

@@ -119,6 +119,9 @@ def test_text_says_how_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ("nodes,bandwidth\na b,x\n", "line 2: `bandwidth` is 'x', expected a number over 0"),
         ("nodes,bandwidth\na b,-1\n", "line 2: `bandwidth` is '-1'"),
+        ("nodes,latency\na b,1e-320\n", "line 2: `latency` is '1e-320'"),
+        ("nodes,bandwidth\na b,inf\n", "line 2: `bandwidth` is 'inf'"),
+        ("nodes,bandwidth" + 200_000 * "x" + "\na b,1\n", "is not a valid CSV table"),
         ("nodes,bandwidth\na a,1\n", "line 2: contains 'a' twice"),
         ("nodes,bandwidth\na b c,1\n", "contains no test of two nodes"),
     ],
