@@ -22,6 +22,7 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 __all__ = ["fuse_findings"]
 
 _TIE_RATIO = 0.9
+_MAX_FAULTS = 3  # on different machines; more at the same time have a common cause
 
 
 def fuse_findings(
@@ -38,7 +39,8 @@ def fuse_findings(
     A crash takes precedence over a hang, a hang over a slow rank, and a slow rank over jitter.
     While a job is stalled but not yet classified as a hang, no rank is reported as slow. Weights of
     a candidate add up over findings; ranks that only wait have none. A culprit needs a weight of 1
-    and a lead of 0.5 over the next candidate on another machine.
+    and a lead of 0.5 over the next candidate on another machine. Several ranks are culprits if each
+    is an origin by evidence of its own.
 
     Parameters
     ----------
@@ -55,16 +57,15 @@ def fuse_findings(
     reason = suppression_reason(findings, phases, probes, ranks, at) if kind == "none" else None
     relevant = _relevant_findings(kind if reason is None else "hang", findings, began)
     votes = [] if any(finding.is_program_error for finding in relevant) else _votes(relevant, ranks)
-    first = votes[0] if votes and reason is None and _is_conclusive(votes, ranks) else None
-    others = votes if first is None else votes[1:]
-    if first is None and votes and reason is None:
-        first = _machine_vote(relevant, others, ranks)
-    causes = _causes(relevant, first) if reason is None else [reason]
+    culprits = _culprit_votes(relevant, votes, ranks) if reason is None else []
+    first = culprits[0] if len(culprits) == 1 else None
+    causes = _causes(relevant, culprits) if reason is None else [reason]
     return Diagnosis(
         kind=kind,
         rank=None if first is None else first.rank,
         machine=None if first is None else _machine_of_vote(first, ranks),
-        also=tuple(vote.candidate(ranks) for vote in others),
+        culprits=tuple(vote.candidate(ranks) for vote in culprits),
+        also=tuple(vote.candidate(ranks) for vote in votes if vote not in culprits),
         since=_since(relevant, first, began),
         detected_at=detected,
         cause="; ".join(causes) or None,
@@ -159,6 +160,29 @@ def _vote(rank: int | None, machine: str | None, candidates: Sequence[CulpritCan
     return _Vote(rank, machine, sum(reason.weight for reason in reasons), reasons)
 
 
+def _culprit_votes(
+    findings: Sequence[JobFinding], votes: Sequence[_Vote], ranks: Ranks
+) -> list[_Vote]:
+    """Return the culprit, or all origins if there are several; empty if none is identified."""
+    if not votes:
+        return []
+    if _is_conclusive(votes, ranks):
+        return [votes[0]]
+    machine = _machine_vote(findings, votes, ranks)
+    return _independent_origins(findings, votes, ranks) if machine is None else [machine]
+
+
+def _independent_origins(
+    findings: Sequence[JobFinding], votes: Sequence[_Vote], ranks: Ranks
+) -> list[_Vote]:
+    """Return the origins that are proven independently of each other, if they are few."""
+    proven = {rank for finding in findings for rank in finding.origins}
+    origins = [vote for vote in votes if vote.rank in proven]
+    n_faults = len({_machine_of_vote(vote, ranks) or vote.rank for vote in origins})
+    is_complete = len(origins) == len(proven)
+    return origins if is_complete and 1 < n_faults <= _MAX_FAULTS else []
+
+
 def _is_conclusive(votes: Sequence[_Vote], ranks: Ranks) -> bool:
     """Return whether the first candidate leads the next one on another machine by enough.
 
@@ -204,12 +228,12 @@ def _machine_vote(
     return _Vote(None, machine, weights[machine], tuple(reasons[machine]))
 
 
-def _causes(findings: Sequence[JobFinding], first: _Vote | None) -> list[str]:
-    """Return the causes of the findings that support the culprit, or of the job without one."""
+def _causes(findings: Sequence[JobFinding], culprits: Sequence[_Vote]) -> list[str]:
+    """Return the causes of the findings that support a culprit, or of the job without one."""
     causes = []
     for finding in findings:
         leader = finding.candidates[0] if finding.candidates else None
-        agrees = first is None or leader in first.reasons
+        agrees = not culprits or any(leader in culprit.reasons for culprit in culprits)
         if finding.cause and (leader is None or agrees):
             causes.append(finding.cause)
     return list(dict.fromkeys(causes))

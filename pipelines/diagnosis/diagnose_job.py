@@ -45,6 +45,7 @@ class DiagnosedJob:
             "kind": verdict.kind,
             "rank": verdict.rank,
             "machine": verdict.machine,
+            "culprits": [_culprit_row(culprit) for culprit in verdict.culprits],
             "also": [_candidate_row(candidate, ranks) for candidate in verdict.also],
             "since": _format_time(verdict.since),
             "detected_at": _format_time(verdict.detected_at),
@@ -66,6 +67,10 @@ class DiagnosedJob:
 
 def _format_time(moment: int | None) -> str | None:
     return None if moment is None else format_iso(moment)
+
+
+def _culprit_row(culprit: CulpritCandidate) -> dict[str, Any]:
+    return {"rank": culprit.rank, "machine": culprit.machine, "why": culprit.why}
 
 
 def _candidate_row(candidate: CulpritCandidate, ranks: Ranks) -> dict[str, Any]:

@@ -22,6 +22,8 @@ _HEADLINES = {
     "slow": "This job is slowed down",
     "jitter": "This job has jitter",
     "crash": "This job has crashed",
+    "ended": "This job was ended",
+    "unknown": "This job cannot be judged",
     "none": "No problem found",
 }
 _STALLED_HEADLINE = "This job is stalled but not classified as a hang"
@@ -55,8 +57,8 @@ def render_diagnosis_page(line: Mapping[str, Any]) -> str:
         "verdict": line,
         "headline": _STALLED_HEADLINE if is_stalled else _HEADLINES[line["kind"]],
         "is_stalled": is_stalled,
-        "named": describe_culprit(line) if line["rank"] is not None or line["machine"] else "",
-        "picture": _draw_wait_graph(stalls, line["rank"]),
+        "culprits": [describe_culprit(culprit) for culprit in line["culprits"]],
+        "picture": _draw_wait_graph(stalls, {culprit["rank"] for culprit in line["culprits"]}),
         "stacks": [
             evidence
             for evidence in line["evidence"]
@@ -73,13 +75,13 @@ def render_diagnosis_page(line: Mapping[str, Any]) -> str:
 
 
 def _draw_wait_graph(
-    stalls: Sequence[Mapping[str, Any]], named: int | None
+    stalls: Sequence[Mapping[str, Any]], culprits: set[int]
 ) -> WaitGraphDrawing | None:
     if not stalls:
         return None
     from forewarn.pipelines.diagnosis.wait_graph_drawing import draw_wait_graph
 
-    return draw_wait_graph(stalls, named)
+    return draw_wait_graph(stalls, culprits)
 
 
 def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:

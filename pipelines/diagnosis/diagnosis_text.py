@@ -13,8 +13,11 @@ _KIND_TEXT = {
     "slow": "is slowed down",
     "jitter": "has jitter",
     "crash": "has crashed",
+    "ended": "was ended",
+    "unknown": "cannot be judged",
     "none": "has no known problem",
 }
+_WITH_CULPRIT = ("hang", "slow", "jitter", "crash")
 _STALLED_TEXT = "is stalled but not classified as a hang"
 
 
@@ -29,9 +32,9 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
     since = f" since {line['since']}" if line["since"] else ""
     kind = _STALLED_TEXT if line["kind"] == "none" and since else _KIND_TEXT[line["kind"]]
     yield f"{line['job']} {kind}{since}"
-    if line["rank"] is not None or line["machine"] is not None:
-        yield f"  root cause: {describe_culprit(line)}"
-    elif line["kind"] != "none":
+    for culprit in line["culprits"]:
+        yield f"  root cause: {describe_culprit(culprit)}"
+    if not line["culprits"] and line["kind"] in _WITH_CULPRIT:
         yield "  no culprit identified"
     if line["cause"]:
         yield f"  cause: {line['cause']}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,9 @@ class WaitGraphDrawing:
     hidden: int
 
 
-def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGraphDrawing | None:
+def draw_wait_graph(
+    stalls: Sequence[StallDetails], culprits: Collection[int]
+) -> WaitGraphDrawing | None:
     """Draw which ranks wait for which, or return None without ranks.
 
     Ranks that wait for the same ranks share a box. Boxes that others wait for and that wait for no
@@ -43,8 +45,8 @@ def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGr
     stalls : sequence of mapping
         Evidence details of part `flight`: `waiting`, `absent`, `silent`, `group`, `seq`,
         `operation`, `variants`.
-    named : int or None
-        Culprit of the verdict.
+    culprits : collection of int
+        Culprits of the verdict.
     """
     nodes = _nodes(stalls)
     if not nodes:
@@ -57,7 +59,7 @@ def draw_wait_graph(stalls: Sequence[StallDetails], named: int | None) -> WaitGr
             *corners[node],
             title=_box_title(node),
             words=_box_text(node, nodes[node], stalls),
-            colour="bad" if named in node else "muted",
+            colour="bad" if not set(node).isdisjoint(culprits) else "muted",
         )
         for node in shown
     }

@@ -18,6 +18,8 @@ from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
 
 __all__ = ["wait_finding"]
 
+_MAX_MISSING_SHARE = 0.25  # of an operation's members
+
 
 def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
     """Return the origin of a stall from the operations that do not end.
@@ -62,9 +64,20 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
         candidates,
         rest,
         evidence,
+        origins=_independent_origins(stalls, missing),
         is_permanent=any(missing.intersection(stall.halted) for stall in stalls),
         absence=_absence(missing, stalls),
     )
+
+
+def _independent_origins(stalls: Sequence[Stall], missing: frozenset[int]) -> frozenset[int]:
+    """Return the missing ranks; empty if many are missing in one operation: a common cause."""
+    for stall in stalls:
+        n_members = len(stall.waiting) + len(stall.absent)
+        n_missing = len(missing.intersection(stall.absent))
+        if n_missing > max(1, _MAX_MISSING_SHARE * n_members):
+            return frozenset()
+    return missing
 
 
 def _absence(missing: frozenset[int], stalls: Sequence[Stall]) -> RankAbsence | None:

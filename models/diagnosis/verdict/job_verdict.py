@@ -20,7 +20,7 @@ __all__ = [
     "Kind",
 ]
 
-Kind = Literal["hang", "slow", "jitter", "crash", "none"]
+Kind = Literal["hang", "slow", "jitter", "crash", "ended", "unknown", "none"]
 
 # Weights of a candidate. They add up over all findings; a culprit needs a total of 1.
 STRONG, MODERATE, WEAK = 1.0, 0.5, 0.25
@@ -95,6 +95,9 @@ class JobFinding:
     waiting : frozenset of int
         Ranks that only wait for others and are therefore not the origin.
     evidence : tuple of Evidence
+    origins : frozenset of int
+        Candidates of which each is an origin by evidence of its own: if there are several, all of
+        them are. The others are candidates for one origin.
     is_program_error : bool
         The program is at fault: no machine is a culprit, whatever other findings say.
     after_hang : bool
@@ -114,6 +117,7 @@ class JobFinding:
     candidates: tuple[CulpritCandidate, ...] = ()
     waiting: frozenset[int] = frozenset()
     evidence: tuple[Evidence, ...] = ()
+    origins: frozenset[int] = frozenset()
     is_program_error: bool = False
     after_hang: bool = False
     is_permanent: bool = False
@@ -133,7 +137,9 @@ class Diagnosis:
     ----------
     kind : str
     rank, machine : int and str, or None
-        Culprit; None if no culprit was identified.
+        Culprit; None if no culprit was identified, or several.
+    culprits : tuple of CulpritCandidate
+        The independent origins: one if `rank` or `machine` is known, none without a culprit.
     also : tuple of CulpritCandidate
         Further candidates, most likely first; without a culprit, all of them.
     since, detected_at : int or None
@@ -148,6 +154,7 @@ class Diagnosis:
     kind: Kind
     rank: int | None
     machine: str | None
+    culprits: tuple[CulpritCandidate, ...]
     also: tuple[CulpritCandidate, ...]
     since: int | None
     detected_at: int | None

@@ -71,6 +71,34 @@ def test_close_second_on_other_machine_prevents_culprit() -> None:
     assert verdict(finding("a", (2, STRONG), (3, STRONG))).machine == "m1"  # the same machine
 
 
+def origins(*ranks: int) -> JobFinding:
+    votes = [(rank, STRONG / len(ranks)) for rank in ranks]
+    return replace(finding("a", *votes), origins=frozenset(ranks))
+
+
+def test_independent_origins_are_all_culprits() -> None:
+    both = verdict(origins(3, 5))
+    assert (both.rank, both.machine, both.also) == (None, None, ())
+    assert [(culprit.rank, culprit.machine) for culprit in both.culprits] == [(3, "m1"), (5, "m2")]
+    assert both.cause == "cause of a"
+    assert verdict(finding("a", (3, MODERATE), (5, MODERATE))).culprits == ()
+
+
+def test_origins_of_one_machine_are_machine() -> None:
+    (culprit,) = verdict(origins(2, 3)).culprits
+    assert (culprit.rank, culprit.machine) == (None, "m1")
+
+
+def test_many_origins_have_common_cause() -> None:
+    assert len(verdict(origins(1, 3, 5)).culprits) == 3
+    assert verdict(origins(1, 3, 5, 7)).culprits == ()
+
+
+def test_waiting_origin_leaves_doubt() -> None:
+    waits = JobFinding("hang", "", waiting=frozenset({3}))
+    assert verdict(origins(3, 5), waits).culprits == ()
+
+
 def test_waiting_rank_is_no_candidate() -> None:
     waits = JobFinding("hang", "", waiting=frozenset({3}))
     assert verdict(finding("a", (3, STRONG)), waits).also == ()

@@ -74,10 +74,36 @@ def undecided(put_dump: Any) -> Path:
 def test_two_absent_ranks_are_candidates(undecided: Path, diagnose: Any) -> None:
     verdict = diagnose(undecided)
     assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", None, None)
+    assert verdict["culprits"] == []
     assert [(c["rank"], c["machine"], c["weight"]) for c in verdict["also"]] == [
         (1, "m1", 0.5),
         (2, "m2", 0.5),
     ]
+
+
+def test_single_culprit_is_listed(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    verdict = diagnose(put_dump(1, [("a", 1, 0.0)]))
+    assert verdict["rank"] == 1
+    (culprit,) = verdict["culprits"]
+    assert (culprit["rank"], culprit["machine"]) == (1, None)
+    assert culprit["why"] == "rank 0 waits for it, and it waits for no rank"
+
+
+def test_page_and_text_list_all_origins(put_dump: Any, tmp_path: Path, capsys: Any) -> None:
+    for group in ("a", "b"):
+        first = 0 if group == "a" else 2
+        put_dump(first, [(group, 1, 0.0), (group, 2, 1.0, OPEN)])
+        job = put_dump(first + 1, [(group, 1, 0.0)])
+    page = tmp_path / "page.html"
+    options = ["--at", "2026-11-22T12:00:00Z", "--html", str(page)]
+    assert main(["diagnose", "run", "--job", str(job), *options]) == 0
+    text, html = capsys.readouterr().out, page.read_text()
+    for rank in (1, 3):
+        assert f"root cause: rank {rank}\n" in text
+        assert f"Root cause: rank {rank}." in html
+    assert html.count("stroke: var(--bad, #b3261e)") == 2
+    assert "No culprit" not in html
 
 
 def test_recent_xid_decides(undecided: Path, tmp_path: Path, diagnose: Any) -> None:
@@ -162,6 +188,7 @@ def test_page_compares_outlier_stack() -> None:
         "kind": "hang",
         "rank": 3,
         "machine": "m0",
+        "culprits": [{"rank": 3, "machine": "m0", "why": "is outside"}],
         "also": [],
         "since": None,
         "detected_at": None,
