@@ -1,0 +1,205 @@
+"""Forms in which launchers, schedulers and coordinators report how a process ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["LAUNCHER_FORMS", "LauncherForm"]
+
+_HOST = r"(?P<host>[A-Za-z0-9][\w.:-]{0,250})"
+_ADDRESS = r"\[?(?P<host>[\d.:a-fA-F]{3,45})"
+_WORD = (  # as the C library names signals
+    r"(?P<word>Killed|Terminated|Aborted|Segmentation fault|Out Of Memory|Bus error"
+    r"|Floating point exception|Illegal instruction|Hangup|Interrupt)"
+)
+_NEXT_LINE = r"[^\n]{0,120}\n[^\n]{0,120}?"  # each line may have a prefix
+_FIELD = r"(?:[^\n]{0,120}?"  # a line of a block that may be missing
+_JAX_TASK = r"/job:\w{1,80}/replica:\d{1,9}/task:"
+_POD_ROW = r"(?m)^(?:[\w-]+ +)?(?P<pod>[a-z0-9][\w.-]*) +\d+/\d+ +"
+_POD_AGE = rf" +\d+(?: \([^)\n]*\))? +\w+(?: +(?:<none>|[\d.:a-f]{{7,40}}) +{_HOST})?"
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherForm:
+    """One form of a report.
+
+    Attributes
+    ----------
+    hint : str
+        Text without which no line has this form.
+    expression : re.Pattern
+        Named groups are fields of `LaunchReport`, and forms of the exit (`code`, `status`,
+        `signal`, `word`), lists (`tasks`, `jax_tasks`, `hosts`) and `root`, a heading.
+    is_block : bool
+        The report spans lines.
+    is_first : bool
+        The launcher says that this process failed first.
+    by_launcher : bool
+        The launcher ends the process itself.
+    is_described : bool
+        Pod and node are named further up, as in `kubectl describe pod`.
+    """
+
+    hint: str
+    expression: re.Pattern[str]
+    is_block: bool = False
+    is_first: bool = False
+    by_launcher: bool = False
+    is_described: bool = False
+
+
+def _form(hint: str, expression: str, *flags: str) -> LauncherForm:
+    return LauncherForm(hint, re.compile(expression, re.ASCII), **dict.fromkeys(flags, True))
+
+
+_TORCHRUN = (
+    _form(
+        "exitcode  :",
+        rf"(?P<root>Root Cause \(first{_NEXT_LINE}\[\d+\]:{_NEXT_LINE})?"
+        rf"(?:time +: (?P<time>\S+){_NEXT_LINE})?(?:host +: {_HOST}{_NEXT_LINE})?"
+        rf"rank +: (?P<rank>\d+) \(local_rank: (?P<local_rank>\d+)\){_NEXT_LINE}"
+        r"exitcode +: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)",
+        "is_block",
+    ),
+    _form(
+        "failed (exitcode:",
+        r"exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
+    ),
+    _form(
+        "closing signal SIG",
+        r"Sending process (?P<pid>\d+) closing signal (?P<word>SIG[A-Z]+)",
+        "by_launcher",
+    ),
+    _form(
+        "forcefully exit",
+        r"shutdown process (?P<pid>\d+) .{0,40}forcefully exit\w* via (?P<word>SIG[A-Z]+)",
+        "by_launcher",
+    ),
+)
+_PYTHON = (  # torch.multiprocessing.spawn, accelerate, DeepSpeed, composer, Lightning
+    _form(
+        " terminated with ",
+        r"\bprocess (?P<local_rank>\d+) terminated with (?:signal (?P<word>SIG[A-Z]+)"
+        r"|exit code (?P<code>\d+)|the following error)",
+    ),
+    _form("died with <Signals.", r"ommand .*python.* died with <Signals\.\w+: (?P<signal>\d+)>"),
+    _form("non-zero exit status", r"ommand .*python.* non-zero exit status (?P<code>\d+)"),
+    _form("sigkill_handler] Killing", r"Killing subprocess (?P<pid>\d+)", "by_launcher"),
+    _form(  # the command is that of the process that was started last
+        "exits with return code", r"exits with return code = (?P<code>-?\d+)"
+    ),
+    _form(
+        "crashed with exit code", r"[Rr]ank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)"
+    ),
+    _form(
+        "exited with code",
+        r"[Rr]ank (?P<rank>\d+) \(PID (?P<pid>\d+)\) exited with code (?P<code>-?\d+)",
+    ),
+    _form(
+        "Child process with PID",
+        r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
+    ),
+)
+_SLURM = (
+    _form(
+        ": task",
+        r"error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>\d[\d,-]*): "
+        rf"(?:{_WORD}|Exited with exit code (?P<code>\d+))",
+    ),
+    _form("Node failure on", rf"error: Node failure on {_HOST}"),
+    _form("oom_kill event", r"Detected \d+ (?P<word>oom_kill) event"),
+    _form("oom-kill event", r"Detected \d+ (?P<word>oom-kill) event"),
+)
+_MPI = (
+    _form(
+        "noticed that process rank",
+        r"noticed that process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node "
+        rf"{_HOST}\s+exited\s+on\s+signal (?P<signal>\d+)",
+        *("is_block", "is_first"),
+    ),
+    _form(
+        "Process name:",
+        rf"Process name: (?:\[[^\n]*,)?(?P<rank>\d+)\]?(?!\S){_NEXT_LINE}"
+        r"Exit code: +(?P<code>-?\d+)",
+        *("is_block", "is_first"),
+    ),
+    _form(
+        "RUNNING AT",
+        rf"(?:RANK (?P<rank>\d+) )?PID (?P<pid>\d+) RUNNING AT {_HOST}{_NEXT_LINE}"
+        r"(?:EXIT CODE: (?P<status>\d+)|KILLED BY SIGNAL: (?P<signal>\d+))",
+        "is_block",
+    ),
+    _form(
+        "MPI_ABORT was invoked",
+        r"MPI_ABORT was invoked on rank (?P<rank>\d+) in communicator"
+        r"(?:[^\n]*\n)?[^\n]*?with errorcode (?P<code>\d+)",
+        "is_block",
+    ),
+    _form("MPI_Abort(", r"MPI_Abort\([^,\n]+, (?P<code>\d+)\) - process (?P<rank>\d+)"),
+    _form(
+        "first noticed rank",
+        r"first noticed rank (?P<rank>\d+)\) terminated with signal (?P<signal>\d+)",
+        "is_first",
+    ),
+    _form("died from signal", rf"{_HOST}: rank (?P<rank>\d+) died from signal (?P<signal>\d+)"),
+    _form("exited with code", rf"{_HOST}: rank (?P<rank>\d+) exited with code (?P<code>\d+)"),
+    _form(  # Horovod numbers processes by rank
+        "exit with status code", r"Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)"
+    ),
+)
+_RAY = (
+    _form(
+        "Worker exit type",
+        rf"Worker IP address: {_ADDRESS} Worker port: \d+ Worker PID: (?P<pid>\d+)"
+        r" Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY)"
+        r"(?: Worker exit detail: Worker exits with an exit code (?P<code>\d+))?",
+    ),
+    _form(
+        "actor died unexpectedly",
+        rf"actor died unexpectedly {_NEXT_LINE}class_name: [^\n]*\n{_FIELD}actor_id: [^\n]*\n)?"
+        rf"{_FIELD}pid: (?P<pid>\d+)[^\n]*\n)?"
+        rf"{_FIELD}name: (?:[^\n]*_\d+:(?P<local_rank>\d+)|[^\n]*)\n)?"
+        rf"{_FIELD}namespace: [^\n]*\n)?{_FIELD}ip: {_ADDRESS})?",
+        "is_block",
+    ),
+    _form(
+        "marked dead because",
+        rf"node with node id: \S+ and address: {_HOST} .{{0,200}}marked dead because",
+    ),
+)
+_KUBERNETES = (
+    _form(
+        "Exit Code:",
+        r"State: +Terminated\s+(?:Reason: +\w+\s+)?(?:Message: [^\n]*\s+)?"
+        r"Exit Code: +(?P<code>[1-9]\d*)(?:\s+Signal: +\d+)?(?:\s+Started: [^\n]*)?"
+        r"(?:\s+Finished: +(?P<date>[^\n]+))?",
+        *("is_block", "is_described"),
+    ),
+    _form("OOMKilled", rf"{_POD_ROW}(?P<word>OOMKilled){_POD_AGE}"),
+    _form("   Error   ", rf"{_POD_ROW}Error{_POD_AGE}"),
+    _form(
+        "exited with code",
+        r"Pod: (?:[\w-]+[./])?(?P<pod>[\w-]+) exited with code:? (?P<code>\d+)",
+    ),
+)
+_JAX = (
+    _form("heartbeat timeout", rf"Task {_JAX_TASK}(?P<jax_tasks>\d+) heartbeat timeout"),
+    _form(
+        "timed out task names:",
+        rf"task names:(?P<jax_tasks>(?:{_NEXT_LINE}{_JAX_TASK}\d+)+)",
+        "is_block",
+    ),
+    _form(
+        "tasks are unhealthy",
+        rf"unhealthy(?P<jax_tasks>(?:{_NEXT_LINE}{_JAX_TASK}\d+)+)",
+        "is_block",
+    ),
+)
+_SHELL = (_form(": line ", rf": line \d+: +(?P<pid>\d+) {_WORD}"),)
+
+LAUNCHER_FORMS: Final = (
+    *(*_TORCHRUN, *_PYTHON, *_SLURM, *_MPI),
+    *(*_RAY, *_KUBERNETES, *_JAX, *_SHELL),
+)
