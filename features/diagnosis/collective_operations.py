@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ class CollectiveOperations:
         Groups whose members a dump lists. A rank without a dump may belong to any other group.
     ranks : frozenset of int
         Ranks with a readable dump.
+    enqueued : mapping of (int, int) to int
+        Last sequence number entered, by rank and group, where a dump says it.
     """
 
     entries: npt.NDArray[np.void]
@@ -44,6 +46,7 @@ class CollectiveOperations:
     members: Mapping[int, tuple[int, ...]]
     described: frozenset[int]
     ranks: frozenset[int]
+    enqueued: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def last(self) -> int | None:
@@ -56,10 +59,11 @@ class CollectiveOperations:
         if (self.last or 0) <= at:
             return self
         entries = self.entries[self.entries["created"] <= at].copy()
+        is_later = len(entries) < len(self.entries)
         entries["state"][entries["completed"] > at] = 0
         for name in ("started", "completed"):
             entries[name][entries[name] > at] = 0
-        return replace(self, entries=entries)
+        return replace(self, entries=entries, enqueued={} if is_later else self.enqueued)
 
     def by_one_clock(self, ahead: Mapping[int, int]) -> CollectiveOperations:
         """Return the operations with each rank's times corrected to a common clock.
@@ -86,6 +90,12 @@ class CollectiveOperations:
             return self
         entries = self.entries[~np.isin(self.entries["rank"], sorted(ranks))]
         return replace(self, entries=entries, ranks=self.ranks - ranks)
+
+    def of_rank(self, rank: int) -> npt.NDArray[np.void]:
+        """Return the entries of a rank, in order."""
+        first, last = np.searchsorted(self.entries["rank"], (rank, rank + 1))
+        rows: npt.NDArray[np.void] = self.entries[first:last]
+        return rows
 
     def unfinished(self) -> npt.NDArray[np.void]:
         """Return the entries that are not completed, in order."""
@@ -135,6 +145,12 @@ def merge_dumps(dumps: Mapping[int, FlightRecorderDump]) -> CollectiveOperations
         _ranks_by_group(entries) | members,
         frozenset(members),
         frozenset(dumps),
+        {
+            (rank, groups[name]): seq
+            for rank, dump in dumps.items()
+            for name, seq in dump.enqueued.items()
+            if name in groups
+        },
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.features.diagnosis.dump_groups import group_members, last_enqueued
 from forewarn.features.diagnosis.plain_pickle import BrokenPickleError, read_plain_pickle
 from forewarn.features.errors import InputError
 
@@ -107,6 +108,9 @@ class FlightRecorderDump:
         Types and sizes, such as `Float[[1000]]->[[1000]]`.
     members : mapping of str to tuple of int
         Ranks of each group that the dump describes, in group order.
+    enqueued : mapping of str to int
+        Last sequence number that the rank has entered in each group, where the dump says it. It
+        also counts entries that the dump does not hold.
     """
 
     entries: npt.NDArray[np.void]
@@ -115,6 +119,7 @@ class FlightRecorderDump:
     names: tuple[str, ...]
     signatures: tuple[str, ...]
     members: Mapping[str, tuple[int, ...]]
+    enqueued: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_dump(data: bytes) -> FlightRecorderDump:
@@ -170,8 +175,10 @@ def _to_arrays(dump: _Dump) -> FlightRecorderDump:
     texts = tuple(_format_signature(*parts) for parts in signatures)
     described = dict(entry.process_group for entry in reversed(rows))
     uses = tuple(described[name] for name in groups.texts)
-    members = _members(dump.pg_config)
-    return FlightRecorderDump(table, groups.texts, uses, names.texts, texts, members)
+    members = group_members(dump.pg_config)
+    names_by_id = {entry.pg_id: entry.process_group[0] for entry in rows}
+    enqueued = last_enqueued(dump.pg_status, dump.pg_config, names_by_id)
+    return FlightRecorderDump(table, groups.texts, uses, names.texts, texts, members, enqueued)
 
 
 class _TextIndex:
@@ -203,22 +210,6 @@ def _states(rows: Sequence[_Entry], status: Mapping[str, Mapping[str, int | None
         else _STATES.get(entry.state, SCHEDULED)
         for entry in rows
     ]
-
-
-def _members(config: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    """Return the ranks of the described groups; `ranks` is a string that contains a JSON list."""
-    members = {}
-    for name, values in config.items():
-        ranks = values.get("ranks")
-        try:
-            numbers = msgspec.convert(
-                json.loads(ranks) if isinstance(ranks, str) else ranks, list[int]
-            )
-        except (ValueError, RecursionError):  # members: ranks with an entry
-            continue
-        if numbers:
-            members[str(values.get("name") or name)] = tuple(dict.fromkeys(numbers))
-    return members
 
 
 def _format_signature(types: Sequence[str], inputs: object, outputs: object) -> str:

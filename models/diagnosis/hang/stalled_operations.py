@@ -1,10 +1,9 @@
-"""Stalled operations: the ranks that are in each, and the members that have not entered it."""
+"""Stalled collectives: the ranks that are in each, and the members that have not come to it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,7 @@ from forewarn.features.diagnosis.collective_operations import CollectiveOperatio
 from forewarn.features.diagnosis.flight_recorder_dump import COMPLETED, STARTED
 from forewarn.features.diagnosis.ranks import Ranks
 
-__all__ = ["Stall", "find_stalls", "members_without_dump"]
-
-_P2P_NAME = re.compile(r"(?:.*:)?(send|recv) (\d+)(?:->|<-)(\d+)")
+__all__ = ["Stall", "collective_stalls", "group_text", "members_without_dump"]
 
 # Operations whose types and sizes are equal on all ranks; those of a gather are not.
 _SAME_SIGNATURE_OPERATIONS = frozenset(
@@ -47,6 +44,12 @@ class Stall:
         Members of `absent` that have entered it but have not started it on the device.
     silent : tuple of int
         Ranks without a dump that are or may be members; empty if there are absent ranks.
+    n_members : int
+        Members with a dump.
+    behind : tuple of int
+        Members that have entered it but are still in an earlier operation.
+    left_behind : int or None
+        The only rank in it: all other members have left. The rank waits for none of them.
     variants : mapping of str to tuple of int
         Ranks by what they do under this sequence number; more than one variant is a mismatch.
     """
@@ -61,6 +64,14 @@ class Stall:
     halted: tuple[int, ...]
     silent: tuple[int, ...]
     variants: Mapping[str, tuple[int, ...]]
+    n_members: int = 2
+    behind: tuple[int, ...] = ()
+    left_behind: int | None = None
+
+    @property
+    def blockers(self) -> tuple[int, ...]:
+        """Ranks that the waiting ones wait for, by the strongest evidence there is."""
+        return self.absent or self.behind or self.silent
 
     @property
     def is_mismatch(self) -> bool:
@@ -79,38 +90,28 @@ class Stall:
         )
 
 
-def find_stalls(operations: CollectiveOperations, ranks: Ranks) -> list[Stall]:
-    """Return the oldest unfinished operation of each rank, with ranks of the same one combined.
+def collective_stalls(
+    operations: CollectiveOperations,
+    oldest: npt.NDArray[np.void],
+    ranks: Ranks,
+    stopped: frozenset[int],
+) -> Iterator[Stall]:
+    """Yield the collectives that are the oldest unfinished operation of some rank.
 
     Parameters
     ----------
     operations : CollectiveOperations
         As of the verdict.
+    oldest : ndarray of OPERATION
+        The oldest unfinished operation of each rank, if it is a collective.
     ranks : Ranks
         All ranks of the job. Ranks without a dump may be members of groups that no dump lists, if
         their coordinates fit.
+    stopped : frozenset of int
+        Ranks that come to no later operation: those in a collective, and those left behind.
     """
-    unfinished = operations.unfinished()
-    _, first = np.unique(unfinished["rank"], return_index=True)
-    oldest = unfinished[first]
-    stalls = list(_collective_stalls(operations, oldest[~oldest["is_p2p"]], ranks))
-    pairs = oldest[oldest["is_p2p"]]
-    return stalls + [
-        stall for row in pairs if (stall := _pair_stall(operations, unfinished, row)) is not None
-    ]
-
-
-def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """Return one number per (group, sequence number)."""
-    keys: npt.NDArray[np.int64] = rows["group"].astype(np.int64) << 40 | rows["seq"]
-    return keys
-
-
-def _collective_stalls(
-    operations: CollectiveOperations, oldest: npt.NDArray[np.void], ranks: Ranks
-) -> Iterator[Stall]:
     collective = operations.entries[~operations.entries["is_p2p"]]
-    last = _last_entered(collective)
+    last = _last_entered(operations, collective)
     rows = collective[np.isin(_keys(collective), _keys(oldest))]
     rows = rows[np.argsort(_keys(rows), kind="stable")]
     starts = np.flatnonzero(np.diff(_keys(rows), prepend=-1))
@@ -119,17 +120,27 @@ def _collective_stalls(
         waiting_at.setdefault(key, []).append(rank)
     for part in np.split(rows, starts[1:]) if len(rows) else []:
         waiting = waiting_at[int(_keys(part[:1])[0])]
-        yield _collective_stall(operations, part, waiting, last, ranks)
+        stall = _collective_stall(operations, part, waiting, last, ranks)
+        yield _with_progress(stall, stopped)
 
 
-def _last_entered(collective: npt.NDArray[np.void]) -> dict[tuple[int, int], int]:
+def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Return one number per (group, sequence number)."""
+    keys: npt.NDArray[np.int64] = rows["group"].astype(np.int64) << 40 | rows["seq"]
+    return keys
+
+
+def _last_entered(
+    operations: CollectiveOperations, collective: npt.NDArray[np.void]
+) -> dict[tuple[int, int], int]:
     """Return the last sequence number that each rank has entered, by (rank, group)."""
     keys = collective["rank"].astype(np.int64) << 32 | collective["group"]
     order = np.lexsort((collective["seq"], keys))
     ends = np.flatnonzero(np.diff(keys[order], append=-1))
     rows = collective[order][ends]
     pairs = zip(rows["rank"].tolist(), rows["group"].tolist(), strict=True)
-    return dict(zip(pairs, rows["seq"].tolist(), strict=True))
+    last = dict(zip(pairs, rows["seq"].tolist(), strict=True))
+    return last | {key: max(seq, last.get(key, -1)) for key, seq in operations.enqueued.items()}
 
 
 def _collective_stall(
@@ -153,7 +164,7 @@ def _collective_stall(
     if running:
         waiting = [rank for rank in waiting if rank in begun]
     return Stall(
-        group=_group_text(operations, group),
+        group=group_text(operations, group),
         seq=seq,
         operation=operations.names[rows["name"][0]],
         since=int(rows["created"].min()),
@@ -163,7 +174,26 @@ def _collective_stall(
         halted=tuple(halted),
         silent=() if late or halted else members_without_dump(operations, group, ranks),
         variants=_variants(operations, rows),
+        n_members=len(operations.ranks.intersection(members)),
     )
+
+
+def _with_progress(stall: Stall, stopped: frozenset[int]) -> Stall:
+    """Add which members are in an earlier collective, or which one all others have left behind.
+
+    Recorders that do not time the device leave all states at "scheduled". The order of the entries
+    then shows which members have not come to this operation.
+    """
+    if stall.absent or stall.is_mismatch:
+        return stall
+    inside = {rank for entered in stall.variants.values() for rank in entered}
+    behind = inside.intersection(stopped).difference(stall.waiting)
+    if behind:
+        return replace(stall, behind=tuple(sorted(behind)))
+    is_left = len(inside) == 1 and inside == set(stall.waiting) and not stall.silent
+    if is_left and stall.n_members > 1:
+        return replace(stall, waiting=(), left_behind=stall.waiting[0])
+    return stall
 
 
 def members_without_dump(
@@ -186,7 +216,8 @@ def members_without_dump(
     return tuple(rank for rank in others if ranks.may_join(rank, members, use))
 
 
-def _group_text(operations: CollectiveOperations, group: int) -> str:
+def group_text(operations: CollectiveOperations, group: int) -> str:
+    """Return the name and the purpose of a group."""
     name, use = operations.groups[group], operations.descriptions[group]
     return f"{name} ({use})" if use else name
 
@@ -204,33 +235,3 @@ def _variants(
         )
         variants.setdefault(text, []).append(int(row["rank"]))
     return {text: tuple(ranks) for text, ranks in variants.items()}
-
-
-def _pair_stall(
-    operations: CollectiveOperations, unfinished: npt.NDArray[np.void], row: np.void
-) -> Stall | None:
-    """Return a send or receive whose peer has not entered it, or None if the peer is unknown."""
-    match = _P2P_NAME.fullmatch(operations.names[row["name"]])
-    members = operations.members[int(row["group"])]
-    if match is None or int(match[3]) >= len(members):
-        return None
-    rank, peer = int(row["rank"]), members[int(match[3])]
-    of_peer = unfinished[(unfinished["rank"] == peer) & (unfinished["group"] == row["group"])]
-    mirrored = {"send": "recv", "recv": "send"}[match[1]]
-    partners = [_P2P_NAME.fullmatch(operations.names[name]) for name in of_peer["name"]]
-    has_come = any(
-        (partner[1], partner[3]) == (mirrored, match[2]) for partner in partners if partner
-    )
-    known = peer in operations.ranks
-    return Stall(
-        group=_group_text(operations, int(row["group"])),
-        seq=int(row["seq"]),
-        operation=match[0],
-        since=int(row["created"]),
-        last=int(row["created"]),
-        waiting=(rank,),
-        absent=(peer,) if known and not has_come else (),
-        halted=(),
-        silent=() if known else (peer,),
-        variants={},
-    )

@@ -14,7 +14,7 @@ from forewarn.models.diagnosis.clocks.clock_alignment import ClockAlignment, ali
 from forewarn.models.diagnosis.clocks.clock_skew import find_skewed_ranks, needs_clock_alignment
 from forewarn.models.diagnosis.hang.missing_dump_dependencies import missing_dump_dependencies
 from forewarn.models.diagnosis.hang.multi_group_waits import multi_group_finding
-from forewarn.models.diagnosis.hang.stalled_operations import find_stalls
+from forewarn.models.diagnosis.hang.stalls import find_stalls
 from forewarn.models.diagnosis.hang.wait_graph import wait_finding
 from forewarn.models.diagnosis.probes.collective_probe import collective_probe
 from forewarn.models.diagnosis.probes.phases import Phase

@@ -134,3 +134,33 @@ def test_halted_device_is_permanent_and_absence_known() -> None:
     silent = wait_finding([replace(first, absent=(), silent=(2,))])
     assert silent is not None
     assert silent.absence is None
+
+
+def test_rank_left_behind_is_origin() -> None:
+    left = replace(stall(set(), set(), 1), variants={"x": (4,)}, left_behind=4)
+    finding = wait_finding([left, replace(stall({0, 1}, set(), 2), behind=(4,))])
+    assert finding is not None
+    assert [(c.rank, c.weight) for c in finding.candidates] == [(4, 1.0)]
+    assert finding.origins == {4}
+    assert "which all other members have left" in finding.evidence[0].says
+    alone = wait_finding([left])
+    assert alone is not None
+    assert [(c.rank, c.weight) for c in alone.candidates] == [(4, 0.5)]
+
+
+def test_overlapping_operations_are_no_deadlock() -> None:
+    circle = [
+        replace(stall({0}, set(), 1), behind=(1,)),
+        replace(stall({1}, set(), 2), behind=(0,)),
+    ]
+    finding = wait_finding(circle)
+    assert finding is not None
+    assert not finding.is_program_error
+
+
+def test_many_missing_ranks_are_not_independent() -> None:
+    few, many = wait_finding([stall(set(range(6)), {6, 7})]), wait_finding([stall({0, 1}, {2, 3})])
+    assert few is not None
+    assert many is not None
+    assert (few.origins, many.origins) == (frozenset({6, 7}), frozenset())
+    assert few.cause == "ranks 6, 7 have stopped independently"
