@@ -1,0 +1,243 @@
+"""Progress lines of a job: which lines of a log report a finished training step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+import re2
+
+from forewarn.features.diagnosis.log_pattern import (
+    MAX_MATCHER_BYTES,
+    expression_bytes,
+    re2_options,
+)
+from forewarn.features.diagnosis.progress_forms import (
+    GENERIC_FORMS,
+    KNOWN_FORMS,
+    PROGRESS_BAR,
+    is_mention,
+)
+from forewarn.features.diagnosis.progress_template import learn_template
+
+__all__ = ["ProgressForm", "ProgressLine", "learn_progress"]
+
+_SAMPLE_BYTES = 2**16  # of the start, the middle and the end of a log each
+_MAX_LINE_BYTES = 4_096
+_FIRST_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**9, 2**20
+_EPOCH_SCALE = 1_000_000
+_MIN_LINES = 4  # fewer lines of a generic form are less evidence than a learned form
+_SENTINEL = "sentinel of the progress forms"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressLine:
+    """A line that reports a finished training step.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the text to the start of the line.
+    number : int
+        Grows with the training: the step, the batch counted over all epochs, or millionths of an
+        epoch for trainers that print only that.
+    """
+
+    offset: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressForm:
+    """Form of the progress lines of one log.
+
+    Attributes
+    ----------
+    name : str
+        Trainer or kind of line, `learned` for a form learned from the log; empty if unknown.
+    expressions : tuple of str
+        RE2 expressions with the groups that `progress_forms` describes; empty if unknown.
+    """
+
+    name: str = ""
+    expressions: tuple[str, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the log has progress lines."""
+        return bool(self.expressions)
+
+    def search(self, text: bytes, start: int = 0, end: int | None = None) -> ProgressLine | None:
+        """Return the first progress line of a text, or None.
+
+        Parameters
+        ----------
+        text : bytes
+        start, end : int
+            The lines to search: `start` is the start of a line.
+        """
+        return next(self._lines(text, start, len(text) if end is None else end), None)
+
+    def first_lines(self, text: bytes, count: int) -> list[ProgressLine]:
+        """Return the first progress lines of a text, at most `count`."""
+        return list(islice(self._lines(text, 0, len(text)), count))
+
+    def last(self, text: bytes, end: int | None = None) -> ProgressLine | None:
+        """Return the last progress line that starts before `end`; the search begins there."""
+        stop = len(text) if end is None else end
+        size = _FIRST_BLOCK_BYTES
+        while self.is_known and stop > 0:
+            start = text.rfind(b"\n", 0, max(stop - size, 0)) + 1
+            lines = tuple(self._lines(text, start, stop))
+            if lines:
+                return lines[-1]
+            stop, size = start, min(2 * size, _MAX_BLOCK_BYTES)
+        return None
+
+    def _lines(self, text: bytes, start: int, end: int) -> Iterator[ProgressLine]:
+        """Yield progress lines in order; of several states in a line the last counts."""
+        position = start
+        while position < end:
+            matches = (_compiled(each).search(text, position, end) for each in self.expressions)
+            match = min(
+                (match for match in matches if match is not None),
+                key=lambda match: match.start(),
+                default=None,
+            )
+            if match is None:
+                return
+            line_start = text.rfind(b"\n", 0, match.end()) + 1
+            position = text.find(b"\n", match.end(), end) + 1 or end
+            line = text[line_start : min(position, line_start + _MAX_LINE_BYTES)]
+            number = _last_number(self.expressions, line)
+            if number is not None:
+                yield ProgressLine(line_start, number)
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> re2._Regexp:
+    return re2.compile(expression_bytes(expression), re2_options(MAX_MATCHER_BYTES))
+
+
+def _last_number(expressions: tuple[str, ...], line: bytes) -> int | None:
+    """Return the number of the last state that a line shows; None if it only mentions a step."""
+    for expression in expressions:
+        matches = list(_compiled(expression).finditer(line))
+        if matches:
+            return _number(matches[-1], line)
+    return None
+
+
+def _number(match: re2._Match[bytes], line: bytes) -> int | None:
+    groups = {name.decode(): index for name, index in match.re.groupindex.items()}
+    name = "share" if "share" in groups else "number"
+    number_start = match.start(groups[name])
+    state_start = line.rfind(b"\r", 0, number_start) + 1
+    if is_mention(line[state_start:].split(b"\r", 1)[0], number_start - state_start):
+        return None
+    value = float(match[groups[name]].replace(b",", b""))
+    if name == "share":
+        return round(value * _EPOCH_SCALE)
+    if "thousands" in groups and match[groups["thousands"]]:
+        return round(value * 1_000)
+    epoch, total = (match[groups[each]] if each in groups else b"" for each in ("epoch", "total"))
+    return int(value) + (int(epoch) * int(total) if epoch and total else 0)
+
+
+@lru_cache(maxsize=1)
+def _known_forms() -> re2.Set:
+    """Return all known expressions as one automaton: most texts match few of them."""
+    forms = re2.Set.SearchSet(re2_options(MAX_MATCHER_BYTES))
+    for expression in (*(expression for _, expression in KNOWN_FORMS), _SENTINEL):
+        forms.Add(expression_bytes(expression))
+    forms.Compile()
+    if not forms.Match(_SENTINEL.encode()):
+        raise RuntimeError("the progress forms are too large for one automaton")
+    return forms
+
+
+def learn_progress(text: bytes) -> ProgressForm:
+    r"""Learn the form of the progress lines of a log; unknown if it has none.
+
+    Forms of known trainers come first. Otherwise the form is the line that recurs most with an
+    integer that grows by the same step, as `learn_template` describes. Only 64 KiB of the start,
+    the middle and the end are read.
+
+    Parameters
+    ----------
+    text : bytes
+        Log of one rank without prefixes and colours, or a sample of it.
+
+    Examples
+    --------
+    >>> form = learn_progress(b"step: 7  loss: 2.5\nsaving checkpoint at step 8\n")
+    >>> form.name, form.search(b"x\nstep: 9  loss: 2.4\n")
+    ('key and value', ProgressLine(offset=2, number=9))
+    """
+    samples = _samples(text)
+    candidates = _candidates(samples)
+    chosen = next((each for each in candidates if not _is_preparation(each, candidates)), None)
+    if chosen is None or (chosen.form.name in GENERIC_FORMS and chosen.line_count < _MIN_LINES):
+        expression = learn_template(samples)
+        if expression is not None:
+            return ProgressForm("learned", (expression,))
+    return chosen.form if chosen else ProgressForm()
+
+
+def _samples(text: bytes) -> list[bytes]:
+    """Return the start, the middle and the end of a text, from the first whole line on."""
+    if len(text) <= 3 * _SAMPLE_BYTES:
+        return [text]
+    starts = (0, (len(text) - _SAMPLE_BYTES) // 2, len(text) - _SAMPLE_BYTES)
+    samples = [text[start : start + _SAMPLE_BYTES] for start in starts]
+    return [samples[0], *(sample.partition(b"\n")[2] or sample for sample in samples[1:])]
+
+
+class _Candidate(NamedTuple):
+    """A known form of which the samples have lines.
+
+    Attributes
+    ----------
+    form : ProgressForm
+    first, last : (int, int)
+        Sample and offset of the first and the last line.
+    line_count : int
+        At most 4.
+    """
+
+    form: ProgressForm
+    first: tuple[int, int]
+    last: tuple[int, int]
+    line_count: int
+
+
+def _candidates(samples: Sequence[bytes]) -> list[_Candidate]:
+    """Return the known forms that the samples have lines of, in the order of the table."""
+    matched = {number for sample in samples for number in _known_forms().Match(sample) or []}
+    expressions: defaultdict[str, list[str]] = defaultdict(list)
+    for number in sorted(matched - {len(KNOWN_FORMS)}):
+        name, expression = KNOWN_FORMS[number]
+        expressions[name].append(expression)
+    candidates = []
+    for name, those_of_form in expressions.items():
+        form = ProgressForm(name, tuple(those_of_form))
+        lines = [
+            (number, line.offset)
+            for number, sample in enumerate(samples)
+            for line in (*form.first_lines(sample, _MIN_LINES), form.last(sample))
+            if line is not None
+        ]
+        if lines:
+            candidates.append(_Candidate(form, lines[0], lines[-1], len(set(lines))))
+    return candidates
+
+
+def _is_preparation(candidate: _Candidate, others: Sequence[_Candidate]) -> bool:
+    """Return whether a bar ends before other progress begins: that of data or of weights."""
+    return candidate.form.name == PROGRESS_BAR and any(
+        other.first > candidate.last for other in others
+    )
