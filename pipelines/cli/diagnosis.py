@@ -260,12 +260,23 @@ def add_simulate_job(kinds: Commands) -> None:
         "--ranks", type=integer_at_least(4, 4096), default=8, metavar="N", help="multiple of 4"
     )
     command.add_argument("--fault", type=_fault, default="none", metavar="KIND", help=_FAULTS)
+    for option, words in (("trainer", _TRAINERS), ("launcher", _LAUNCHERS)):
+        command.add_argument(
+            f"--{option}",
+            choices=("any", *words),
+            default="any",
+            metavar="NAME",
+            help=f"form of the logs: {', '.join(words)} (default: one drawn from the seed)",
+        )
     add_seed(command)
 
 
+# The keys of `TRAINERS` and `LAUNCHERS`, which are not imported for the help.
+_TRAINERS = ("plain", "megatron", "transformers", "nemo-bar", "nemo", "deepspeed", "torchtitan")
+_LAUNCHERS = ("files", "torchrun", "slurm", "kubernetes", "mpirun", "deepspeed")
 _FAULTS = (
-    "loader, machine, collective, deadlock, sigstop, dstate (hangs), sigkill, exception (crashes), "
-    "slow, jitter, none"
+    "loader, machine, collective, deadlock, sigstop, dstate (hangs), sigkill, exception, timeout "
+    "(crashes), slow, jitter, none"
 )
 
 
@@ -282,6 +293,6 @@ def _simulate_job(args: argparse.Namespace) -> int:
 
     if args.ranks % 4:
         raise OptionsError(f"--ranks is {args.ranks}, expected a multiple of 4.")
-    simulate_job_to(args.out, args.ranks, args.fault, args.seed)
+    simulate_job_to(args.out, args.ranks, args.fault, args.seed, args.trainer, args.launcher)
     write_line(f"wrote {args.out} and {args.out}/truth.json")
     return 0

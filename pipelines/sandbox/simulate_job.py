@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from forewarn.evaluation.simulation.jobs.healthy_job import (
     healthy_log_lines,
     stack_capture_times,
 )
-from forewarn.evaluation.simulation.jobs.job_logs import exit_rows, log_lines
+from forewarn.evaluation.simulation.jobs.job_logs import ANY, job_log_files
 from forewarn.evaluation.simulation.jobs.job_plan import JobPlan, draw_plan
 from forewarn.evaluation.simulation.jobs.job_samples import (
     HISTORY_SECONDS,
@@ -27,6 +29,7 @@ from forewarn.evaluation.simulation.jobs.job_samples import (
     metric_samples,
 )
 from forewarn.evaluation.simulation.jobs.job_timeline import Activity, JobTimeline, run_job
+from forewarn.evaluation.simulation.jobs.process_exits import process_exits
 from forewarn.evaluation.simulation.jobs.simulated_stacks import (
     Program,
     folded_profile,
@@ -50,7 +53,9 @@ _MAX_PROFILED_RANKS = 64  # largest number of ranks with profiles
 _STATES = {Activity.SLEEP: "D", Activity.STOPPED: "T", Activity.LOAD: "S", Activity.SAVE: "S"}
 
 
-def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str, Any]:
+def simulate_job_to(
+    out: Path, n_ranks: int, fault: str, seed: int, trainer: str = ANY, launcher: str = ANY
+) -> dict[str, Any]:
     """Draw a job, run it, write its folder, and return the ground truth.
 
     Parameters
@@ -61,6 +66,8 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
         A multiple of 4.
     fault : str
     seed : int
+    trainer, launcher : str
+        They determine the form of the logs, as in `job_log_files`.
 
     Raises
     ------
@@ -72,21 +79,23 @@ def simulate_job_to(out: Path, n_ranks: int, fault: str, seed: int) -> dict[str,
     remove_stale_files(out.parent)
     folder = temporary_path(out)
     try:
-        truth = write_job(run_job(draw_plan(n_ranks, fault, seed)), folder)
+        truth = write_job(run_job(draw_plan(n_ranks, fault, seed)), folder, trainer, launcher)
         folder.replace(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return truth
 
 
-def write_job(timeline: JobTimeline, folder: Path) -> dict[str, Any]:
+def write_job(
+    timeline: JobTimeline, folder: Path, trainer: str = ANY, launcher: str = ANY
+) -> dict[str, Any]:
     """Write all parts of a job and `truth.json`."""
     plan = timeline.plan
     folder.mkdir(parents=True, exist_ok=True)
     writers: tuple[Callable[[JobTimeline, Path], None], ...] = (
         _write_ranks,
         _write_flight,
-        _write_logs,
+        partial(_write_logs, trainer=trainer, launcher=launcher),
         _write_stacks,
         _write_metrics,
         _write_kernel,
@@ -160,9 +169,11 @@ def _write_ranks(timeline: JobTimeline, folder: Path) -> None:
     ]
     text = "rank,machine,local_rank,tp,pp,dp\n" + "\n".join(rows) + "\n"
     (folder / "ranks.csv").write_text(text)
-    ends = exit_rows(timeline)
-    if ends:
-        rows = [f"{rank},{code},{_stamp(timeline.plan, rank)(when)}" for rank, code, when in ends]
+    exits = process_exits(timeline)
+    if exits:
+        rows = [
+            f"{end.rank},{end.code},{_stamp(timeline.plan, end.rank)(end.seconds)}" for end in exits
+        ]
         (folder / "exits.csv").write_text("rank,exit_code,timestamp\n" + "\n".join(rows) + "\n")
 
 
@@ -172,11 +183,15 @@ def _write_flight(timeline: JobTimeline, folder: Path) -> None:
         (folder / "flight" / name).write_bytes(data)
 
 
-def _write_logs(timeline: JobTimeline, folder: Path) -> None:
-    (folder / "logs").mkdir()
-    for rank in range(timeline.plan.layout.n_ranks):
-        text = log_lines(timeline, rank, _stamp(timeline.plan, rank))
-        (folder / "logs" / f"{rank}.log").write_text(text)
+def _write_logs(timeline: JobTimeline, folder: Path, trainer: str, launcher: str) -> None:
+    def clock(seconds: float, machine: int) -> datetime:
+        shown = JOB_BEGIN / SECOND + seconds + timeline.plan.skew[machine]
+        return datetime.fromtimestamp(shown, UTC)
+
+    for path, text in job_log_files(timeline, clock, trainer, launcher).items():
+        file = folder / "logs" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, newline="")
 
 
 def _write_stacks(

@@ -8,7 +8,7 @@ import numpy as np
 
 from forewarn.evaluation.simulation.jobs.rank_layout import RankLayout, draw_rank_layout
 
-__all__ = ["JITTERS", "JOB_FAULTS", "JobPlan", "draw_plan"]
+__all__ = ["JITTERS", "JOB_FAULTS", "TIMEOUT_SECONDS", "JobPlan", "draw_plan"]
 
 _MAX_PICKLED_RANKS = 128  # ranks; writing a thousand pickles takes minutes
 
@@ -25,7 +25,9 @@ JOB_FAULTS = {
     "slow": "slow",
     "jitter": "jitter",
     "none": "none",
+    "timeout": "crash",
 }
+TIMEOUT_SECONDS = 600.0  # of collectives; PyTorch's own
 JITTERS = ("gc", "lock", "memory", "loader", "checkpoint", "neighbour")
 
 
@@ -177,6 +179,8 @@ def _draw_end(since: float, fault: str, rng: np.random.Generator) -> float:
     """Return the time of the diagnosis: before timeouts end a hang, soon after a crash."""
     if JOB_FAULTS[fault] == "hang":
         return since + float(rng.uniform(150, 900))
+    if fault == "timeout":
+        since += TIMEOUT_SECONDS
     if JOB_FAULTS[fault] == "crash":
         return since + float(rng.uniform(40, 120))
     return since + float(rng.uniform(300, 900))

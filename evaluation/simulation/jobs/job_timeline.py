@@ -207,7 +207,7 @@ def make_step(timeline: JobTimeline, rng: np.random.Generator, *, is_faulty: boo
     plan, n = timeline.plan, len(timeline.now)
     fault = plan.fault if is_faulty else "none"
     load = 0.01 * plan.step * rng.lognormal(0.0, 0.3, n)
-    if fault == "loader":
+    if fault in ("loader", "timeout"):
         load[plan.rank] = np.inf
     timeline.work(Activity.LOAD, load)
     if fault == "jitter" and rng.random() < _JITTER_STEP_SHARE:

@@ -18,14 +18,14 @@ from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = tmp_path_factory.mktemp("watch") / "hung"
-    simulate_job_to(job, 8, "sigstop", 1)
+    simulate_job_to(job, 8, "sigstop", 1, "plain", "files")
     return job
 
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = tmp_path_factory.mktemp("watch") / "healthy"
-    simulate_job_to(job, 8, "none", 1)
+    simulate_job_to(job, 8, "none", 1, "plain", "files")
     return job
 
 

@@ -23,10 +23,11 @@ from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_job import JOB_BEGIN, write_job
 
 PARTS = ("flight", "logs", "stacks", "metrics", "kernel")
+PLAIN = ("--trainer", "plain", "--launcher", "files")
 
 
 def simulate(out: Path, fault: str, seed: int = 1) -> dict[str, Any]:
-    options = ["--ranks", "8", "--fault", fault, "--seed", str(seed)]
+    options = ["--ranks", "8", "--fault", fault, "--seed", str(seed), *PLAIN]
     assert main(["simulate", "job", "--out", str(out), *options]) == 0
     truth: dict[str, Any] = json.loads((out / "truth.json").read_text())
     return truth
@@ -68,7 +69,7 @@ def test_healthy_job_has_no_verdict(tmp_path: Path, capsys: Any) -> None:
 
 def test_checkpoint_in_state_d_is_healthy(tmp_path: Path) -> None:
     plan = replace(draw_plan(8, "none", 5), saves_in_d=True, is_silent=True, checkpoint=(25, 600.0))
-    truth = write_job(run_job(plan), tmp_path / "job")
+    truth = write_job(run_job(plan), tmp_path / "job", "plain", "files")
     reading = read_job(tmp_path / "job")
     begin, end = (parse_moment(text) for text in truth["checkpoints"][-1])
     moments = range(begin + 10**9, end, 10 * SECOND)
