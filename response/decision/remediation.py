@@ -11,16 +11,13 @@ from forewarn.response.decision.usable_findings import may_drain, usable_until
 from forewarn.response.policy.policy import PolicyChoice
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident
+from forewarn.response.state.independent_evidence import independent_evidence
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["DRAIN_MODES", "Remediation", "choose_remediation"]
 
 DRAIN_MODES = (None, *DrainMode)
 """Least disruptive first; None isolates nothing."""
-
-_CONFIRMING = frozenset(
-    {FindingKind.XID, FindingKind.FAILURE, FindingKind.CHECK, FindingKind.DIAGNOSIS}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,7 @@ def _by_verdict(
 ) -> Remediation:
     """Return `TELL`; with a second kind of evidence, `AVOID` for the job of the verdict."""
     option = _from_choice(_choice(incident, verdicts, verdicts, situation), verdicts, situation)
-    second = [finding for finding in observed if finding.kind in _CONFIRMING]
+    second = [finding for finding in observed if independent_evidence(finding, verdicts[-1])]
     if not second:
         reason = f"{verdicts[-1].cause}: tell; no other kind of evidence confirms it"
         return replace(option, step=Step.TELL, mode=None, predicted=False, reason=reason)

@@ -9,6 +9,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import FindingKind, Provenance
 from forewarn.response.state.incident import Incident
+from forewarn.response.state.independent_evidence import independent_evidence
 from forewarn.response.state.response_settings import ResponseSettings
 from forewarn.response.state.step import Step
 
@@ -88,8 +89,11 @@ def release_due_at(action: Action, incident: Incident) -> Nanoseconds | None:
 def _predicted(action: Action, incident: Incident) -> bool:
     """Tell whether a machine was drained for a prediction that nothing has confirmed since."""
     causes = [f for f in incident.findings if f.cause == action.cause]
+    proving = [f for f in incident.findings if f.kind in _CONFIRMING_KINDS]
     proved = any(
-        f.kind in _CONFIRMING_KINDS and f.vouched is Provenance.HOST for f in incident.findings
+        f.vouched is Provenance.HOST and independent_evidence(f, cause)
+        for f in proving
+        for cause in causes
     )
     return bool(causes) and all(finding.predicts for finding in causes) and not proved
 

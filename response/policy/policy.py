@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.escalation import MachineHistory, count_taken, escalate
@@ -15,6 +16,7 @@ from forewarn.response.policy.policy_rule import Rule, SeverityDefault, XidRule,
 from forewarn.response.state.action import Action
 from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.incident import Incident
+from forewarn.response.state.independent_evidence import independent_evidence, rests_on_metrics
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["Policy", "PolicyChoice"]
@@ -23,6 +25,7 @@ _MODES = list(DrainMode)
 _RULE_EVIDENCE_KEYS = ("action", "check", "severity")  # evidence that selects a rule
 _MAX_CACHED_RULES = 10_000
 _RECOVERY_CAUSES = ("xid 154", "needs_reset")
+_NOT_CONFIRMED = "no other kind of evidence confirms it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +236,14 @@ class Policy:
         """Return the step of a finding, and the reason."""
         rule = self.rule(finding)
         step, why = escalate(finding, rule, history, again=self.again)
-        needed = rule.confirmed_by
-        second = needed and self._second(finding, active)
-        if needed and not second:
-            step, why = _weaker(step, rule.alone), "no other kind of evidence confirms it"
-        elif second:
+        needed, measured = rule.confirmed_by, rests_on_metrics(finding)
+        second = self._second(finding, active) if needed or measured else ""
+        if second:
             why = f"confirmed by {second}"
+        elif needed:
+            step, why = _weaker(step, rule.alone), _NOT_CONFIRMED
+        if measured and not second and step.isolates:  # whatever the policy says
+            step, why = Step.AVOID, _NOT_CONFIRMED
         step, severity = _weaker(step, rule.at_most), rule.severity
         if step.isolates and not rule.step.isolates and not finding.predicts:
             severity = max(severity, Severity.ERROR, key=lambda s: s.rank)
@@ -250,14 +255,15 @@ class Policy:
         return _FindingStep(finding, severity, step, mode if step.isolates else None, text)
 
     def _second(self, finding: Finding, active: Sequence[Finding]) -> str:
-        """Return the cause of the most severe finding of another kind that confirms this one.
+        """Return the cause of the most severe finding that confirms this one by other evidence.
 
         An application error confirms nothing, because it never isolates.
         """
+        needed = self.rule(finding).confirmed_by or frozenset(EvidenceKind)
         confirming = [
             (self.rule(other).severity.rank, other.cause)
             for other in active
-            if other.kind in self.rule(finding).confirmed_by
+            if independent_evidence(other, finding) & needed
             and other.machine == finding.machine
             and self.rule(other).at_most.isolates
             and self.rule(other).severity.rank > Severity.NOTICE.rank

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
@@ -70,9 +71,9 @@ class Rule:
         Upper bound of the step.
     reported : bool
         Whether the severity that the source states replaces `severity`.
-    confirmed_by : frozenset of FindingKind
-        Unless empty, a finding of one of these kinds on the same machine is required; without it
-        the step is at most `alone`.
+    confirmed_by : frozenset of EvidenceKind
+        Unless empty, another finding on the same machine has to add one of these kinds of evidence;
+        without it the step is at most `alone`.
     alone : Step
     often : FrequencyEscalation or None
     lasting : DurationEscalation or None
@@ -85,7 +86,7 @@ class Rule:
     max_age: Nanoseconds = DAY
     at_most: Step = Step.REPLACE
     reported: bool = False
-    confirmed_by: frozenset[FindingKind] = frozenset()
+    confirmed_by: frozenset[EvidenceKind] = frozenset()
     alone: Step = Step.REPLACE
     often: FrequencyEscalation | None = None
     lasting: DurationEscalation | None = None

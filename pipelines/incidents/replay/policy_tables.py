@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.config.toml_tables import (
     Count,
@@ -45,6 +46,14 @@ def _codes(value: object) -> object:
     raise ValueError(f'expected "any" or a list of Xids, 1 to {_MAX_XID}')
 
 
+def _confirming(value: object) -> EvidenceKind:
+    kinds = [kind for kind in EvidenceKind if kind is not EvidenceKind.LIST]
+    if value in kinds:
+        return EvidenceKind(str(value))
+    raise ValueError(f"expected a kind of evidence: {', '.join(kinds)}")
+
+
+ConfirmingEvidence = Annotated[EvidenceKind, PlainValidator(_confirming)]
 Xid = Annotated[int, Field(ge=1, le=_MAX_XID, strict=True)]
 Recovery = Literal["none", "reset", "reboot", "drain", "drain_and_reset"]
 Leaders = Annotated[Literal["any"] | tuple[int, ...], PlainValidator(_codes)]
@@ -94,7 +103,7 @@ class RuleTable(StrictTable):
     max_age: Duration | None = None
     at_most: Step | None = None
     reported: Annotated[bool, Field(strict=True)] | None = None
-    confirmed_by: tuple[FindingKind, ...] | None = None
+    confirmed_by: tuple[ConfirmingEvidence, ...] | None = None
     alone: Step | None = None
     often: OftenTable | None = None
     lasting: LastingTable | None = None

@@ -196,7 +196,13 @@ def test_verdict_alone_is_only_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "second", [AT_RISK, finding("xid 13"), finding("blind", FindingKind.BLIND)]
+    "second",
+    [
+        *(AT_RISK, finding("xid 13"), finding("blind", FindingKind.BLIND)),
+        finding("diagnosis", FindingKind.DIAGNOSIS),
+        finding("diagnosis", FindingKind.DIAGNOSIS, evidence={"evidence_from": ["metrics"]}),
+        finding("diagnosis", FindingKind.DIAGNOSIS, evidence={"evidence_from": ["list"]}),
+    ],
 )
 def test_dependent_finding_does_not_confirm_verdict(second: Finding) -> None:
     quiet = PlainPolicy(causes={second.cause: Severity.NOTICE})
@@ -209,7 +215,7 @@ def test_dependent_finding_does_not_confirm_verdict(second: Finding) -> None:
     [
         finding("xid 63"),
         finding("check", FindingKind.CHECK),
-        finding("diagnosis", FindingKind.DIAGNOSIS),
+        finding("diagnosis", FindingKind.DIAGNOSIS, evidence={"evidence_from": ["dump"]}),
     ],
     ids=lambda second: second.cause,
 )

@@ -42,7 +42,8 @@ DEFAULT = load_policy()
         (
             '[kinds.verdict]\nconfirmed_by = ["check"]\nalone = "avoid"',
             [
-                "verdict: confirmed by: check or diagnosis or failure or xid -> check",
+                "verdict: confirmed by: check or dump or exit_code or kernel_log or log or stack "
+                "-> check",
                 "verdict: unconfirmed at most: tell -> avoid",
             ],
         ),

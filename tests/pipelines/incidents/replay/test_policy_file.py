@@ -91,7 +91,7 @@ def test_version_ignores_names(overlay: Write) -> None:
     texts = (
         '[xids.79]\nmode = "now"',
         "[xids.79]\nfollows = [48]",
-        '[kinds.verdict]\nconfirmed_by = ["xid"]',
+        '[kinds.verdict]\nconfirmed_by = ["kernel_log"]',
         "[escalation]\nmost = 3",
         '[steps.warning]\nstep = "tell"',
     )
@@ -170,6 +170,13 @@ def test_report_xids_apply_only_if_configured() -> None:
         ("[xids.79]\naction = 'application'", "`xids.79.at_most`: found 'tell', expected at least"),
         ("[actions.restart]\nat_most = 'tell'", "`xids.79.at_most`: found 'tell', expected at lea"),
         ("[xids.95]\nconfirmed_by = ['check']", "`xids.95.alone`: found 'tell', expected at least"),
+        *(
+            (
+                f"[kinds.verdict]\nconfirmed_by = ['{name}']",
+                f"found '{name}', expected a kind of evidence: metrics, kernel_log, dump",
+            )
+            for name in ("xid", "diagnosis", "at_risk", "list")
+        ),
         (
             "[kinds.failure]\nseverity = 'warning'\nstep = 'avoid'",
             "`kinds.failure.step`: found 'avoid', expected at least 'drain', because",
