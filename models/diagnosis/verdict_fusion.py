@@ -9,6 +9,7 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.hang.hang_detection import detect_hang
 from forewarn.models.diagnosis.hang.hang_suppression import suppression_reason
 from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.evidence_kinds import evidence_kinds
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     STRONG,
@@ -71,6 +72,7 @@ def fuse_findings(
         cause="; ".join(causes) or None,
         probes=tuple(probes),
         evidence=tuple(item for finding in relevant for item in finding.evidence),
+        evidence_from=evidence_kinds(relevant, [why for vote in culprits for why in vote.reasons]),
         blind=tuple(blind),
     )
 

@@ -59,6 +59,8 @@ class DiagnosedJob:
                 for probe in verdict.probes
             },
             "evidence": [_evidence_row(evidence, ranks) for evidence in verdict.evidence],
+            "evidence_from": list(verdict.evidence_from),
+            "machines": sorted({row.machine for row in ranks.table.values() if row.machine}),
             "blind": list(verdict.blind),
             "at": _format_time(self.snapshot.at),
             "seconds": round(self.seconds, 3),

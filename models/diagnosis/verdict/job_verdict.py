@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
 
@@ -147,6 +148,8 @@ class Diagnosis:
     cause : str or None
     probes : tuple of Probe
     evidence : tuple of Evidence
+    evidence_from : tuple of EvidenceKind
+        What accuses the culprits.
     blind : tuple of str
         Parts without usable data.
     """
@@ -161,4 +164,5 @@ class Diagnosis:
     cause: str | None
     probes: tuple[Probe, ...]
     evidence: tuple[Evidence, ...]
+    evidence_from: tuple[EvidenceKind, ...]
     blind: tuple[str, ...]

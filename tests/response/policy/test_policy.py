@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.features.xid_catalogue import DEGRADED_XIDS, FATAL_XIDS
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
@@ -73,7 +74,7 @@ CERTAIN = [
     finding("failure", "needs_reset"),
     finding("check", "check by nhc", severity=Severity.NOTICE, evidence={"check": "digest"}),
 ]
-MILD = Rule(Severity.NOTICE, Step.TELL, confirmed_by=frozenset({FindingKind.CHECK}))
+MILD = Rule(Severity.NOTICE, Step.TELL, confirmed_by=frozenset({EvidenceKind.CHECK}))
 
 
 @pytest.mark.parametrize("certain", CERTAIN, ids=lambda f: f"{f.cause} {dict(f.evidence)}")
