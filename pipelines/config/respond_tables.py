@@ -59,6 +59,7 @@ class RespondTable(StrictTable):
     lists: str = ""
     records: str = ""
     verdicts: str = ""
+    diagnoses: tuple[str, ...] = ()
     failures: str = ""
     driver: Literal["none", "slurm"] = "none"
     slurm_conf: str = ""

@@ -25,7 +25,10 @@ __all__ = [
 MAX_FINDINGS: Final = 1000
 """Findings per request."""
 RESERVED_SOURCES: Final = frozenset(
-    {"forewarn", "at_risk", "detect", "records", "scheduler", "slurm", "check", "failures"}
+    {
+        *("forewarn", "at_risk", "detect", "diagnose", "nodes", "records"),
+        *("scheduler", "slurm", "check", "failures"),
+    }
 )
 """Sources that only forewarn itself may use."""
 

@@ -22,6 +22,7 @@ from forewarn.pipelines.incidents.loop.responder_health import read_responder_he
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
+from forewarn.pipelines.incidents.sources.diagnosis_findings import diagnosis_ends
 from forewarn.pipelines.incidents.sources.finding_sources import (
     EVENTS_CURSOR,
     GatheredFindings,
@@ -117,16 +118,7 @@ class Responder:
         clocks = self._clocks(fleet, now)
         if clocks.disagreement():
             return self._observe_only(fleet, refusal, clocks)
-        gathered = gather_findings(
-            self.policy,
-            records=self.site.records,
-            lists=self.site.lists,
-            verdicts=self.site.verdicts,
-            read=self.ledger.last_heartbeat(EVENTS_CURSOR),
-            now=now,
-        )
-        self.ledger.record_findings(self.ledger.new_findings(gathered.statements), now=now)
-        self.ledger.record_findings(gathered.events, now=now, read_up_to=gathered.read_up_to)
+        gathered = self._gather(now)
         fleet = self._read_or_refuse(fleet, refusal, now)
         self.ledger.record_findings(
             self.ledger.new_findings(find_external_drains(fleet.machines, now=now)), now=now
@@ -147,6 +139,24 @@ class Responder:
         return decided
 
     # --- reading ----------------------------------------------------------------------------------
+
+    def _gather(self, now: Nanoseconds) -> GatheredFindings:
+        """Read the sources and record their findings, and the ends of earlier ones."""
+        gathered = gather_findings(
+            self.policy,
+            records=self.site.records,
+            lists=self.site.lists,
+            verdicts=self.site.verdicts,
+            diagnoses=self.site.diagnoses,
+            read=self.ledger.last_heartbeat(EVENTS_CURSOR),
+            now=now,
+        )
+        self.ledger.record_findings(self.ledger.new_findings(gathered.statements), now=now)
+        self.ledger.record_findings(gathered.events, now=now, read_up_to=gathered.read_up_to)
+        if gathered.diagnoses:
+            known = [f for incident in self.ledger.open_incidents() for f in incident.findings]
+            self.ledger.record_findings(diagnosis_ends(known, gathered.diagnoses), now=now)
+        return gathered
 
     def _try_read(self, now: Nanoseconds) -> tuple[Fleet | None, DriverError | None]:
         """Read the fleet, or return the error; findings are recorded before it is raised."""

@@ -94,6 +94,11 @@ class ResponseSite:
         return self.folder / self.table.verdicts if self.table.verdicts else None
 
     @property
+    def diagnoses(self) -> list[Path]:
+        """Files, and folders of files, of verdicts of `forewarn diagnose`."""
+        return [self.folder / name for name in self.table.diagnoses]
+
+    @property
     def failures(self) -> Path:
         """Table of failures."""
         if self.table.failures:

@@ -1,8 +1,8 @@
-"""New findings from all sources: daily lists, kernel events, verdicts and failures."""
+"""New findings from all sources: daily lists, kernel events, verdicts and diagnoses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,14 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.sources.custom_check_trial import TRIAL_SPAN
+from forewarn.pipelines.incidents.sources.diagnosis_findings import (
+    diagnosis_findings,
+)
+from forewarn.pipelines.incidents.sources.diagnosis_verdicts import (
+    DiagnosisVerdict,
+    diagnosis_files,
+    read_diagnoses,
+)
 from forewarn.pipelines.incidents.sources.event_findings import (
     early_end,
     event_findings,
@@ -35,6 +43,7 @@ EVENTS_CURSOR: Final = "events read"
 
 Item = TypeVar("Item")
 _LIST_SPAN: Final = 8 * DAY  # the newest list is compared with the usual length
+_VERDICT_SPAN: Final = DAY
 _EVENT_SPAN: Final = 2 * DAY  # older events are ignored, however late they arrive
 
 
@@ -45,9 +54,11 @@ class GatheredFindings:
     Attributes
     ----------
     statements : list of Finding
-        From lists and verdicts; reading one again is not a repetition.
+        From lists, verdicts and diagnoses; reading one again is not a repetition.
     events : list of Finding
         New since the last call; each repetition counts.
+    diagnoses : tuple of DiagnosisVerdict
+        Verdicts that may end findings of earlier ones.
     read_up_to : mapping of str to int
         Read positions, to be stored together with the findings.
     list_lengths : tuple of int
@@ -58,6 +69,7 @@ class GatheredFindings:
 
     statements: list[Finding] = field(default_factory=list)
     events: list[Finding] = field(default_factory=list)
+    diagnoses: tuple[DiagnosisVerdict, ...] = ()
     read_up_to: Mapping[str, Nanoseconds] = field(default_factory=dict)
     list_lengths: tuple[int, ...] = ()
     last_list: Nanoseconds | None = None
@@ -69,6 +81,7 @@ def gather_findings(
     records: Path,
     lists: Path,
     verdicts: Path | None,
+    diagnoses: Sequence[Path] = (),
     read: Nanoseconds | None,
     now: Nanoseconds,
 ) -> GatheredFindings:
@@ -82,6 +95,8 @@ def gather_findings(
         Folders of GPU records and of daily lists.
     verdicts : Path or None
         File of a detector's verdicts.
+    diagnoses : sequence of Path
+        Files, and folders of files, of verdicts of `forewarn diagnose`.
     read : int or None
         Time up to which events were read before.
     now : int
@@ -90,10 +105,16 @@ def gather_findings(
     recent = _lists(lists, now)
     events = _readable(lambda: _events(records, policy, read, now))
     stated = _readable(lambda: _verdicts(verdicts, now))
+    diagnosed = _diagnoses(diagnoses, now)
     newest = max((item.known_at for item in events if item.known_at <= now), default=read)
     return GatheredFindings(
-        statements=[*(f for past in recent for f in _findings(past) if f.valid(now)), *stated],
+        statements=[
+            *(f for past in recent for f in _findings(past) if f.valid(now)),
+            *stated,
+            *diagnosis_findings(diagnosed, policy),
+        ],
         events=[item.finding for item in events],
+        diagnoses=tuple(diagnosed),
         read_up_to={} if newest is None else {EVENTS_CURSOR: newest},
         list_lengths=tuple(len(past.findings) for past in recent),
         last_list=recent[-1].known_at if recent else None,
@@ -163,5 +184,15 @@ def _ended(past: Iterable[PastFinding], policy: Policy, after: int, now: int) ->
 def _verdicts(path: Path | None, now: Nanoseconds) -> list[Finding]:
     if path is None:
         return []
-    since, until = Nanoseconds(now - DAY), Nanoseconds(now + MAX_CLOCK_SKEW)
-    return verdict_findings(path, since=since, until=until)
+    return verdict_findings(path, since=Nanoseconds(now - _VERDICT_SPAN), until=_latest(now))
+
+
+def _latest(now: Nanoseconds) -> Nanoseconds:
+    return Nanoseconds(now + MAX_CLOCK_SKEW)
+
+
+def _diagnoses(paths: Sequence[Path], now: Nanoseconds) -> list[DiagnosisVerdict]:
+    since = Nanoseconds(now - _VERDICT_SPAN)
+    files = [file for path in paths for file in _readable(partial(diagnosis_files, path, since))]
+    verdicts = [verdict for file in files for verdict in _readable(partial(read_diagnoses, file))]
+    return [verdict for verdict in verdicts if since <= verdict.at <= _latest(now)]

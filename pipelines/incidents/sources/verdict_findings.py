@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from forewarn.features.errors import InputError
 from forewarn.features.time_units import HOUR, Nanoseconds
+from forewarn.pipelines.incidents.sources.verdict_lines import parse_verdict_lines
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.state.finding import Finding, FindingKind
 
-__all__ = ["VerdictsError", "verdict_findings"]
+__all__ = ["verdict_findings"]
 
 _SOURCE: Final = "detect"
-_MAX_BYTES_READ: Final = 16 * 2**20  # from the end of the file: about ten thousand verdicts
+_COMMAND: Final = "forewarn detect watch --json"
 _VALID: Final = HOUR
 _END_OF_TIME: Final = Nanoseconds(2**62)
-
-
-class VerdictsError(InputError):
-    """A verdicts file that cannot be used."""
 
 
 def verdict_findings(
@@ -45,42 +40,12 @@ def verdict_findings(
     VerdictsError
         If the file cannot be read, or none of its lines is a verdict.
     """
-    lines = _last_lines(path)
-    findings, bad, ahead = list[Finding](), 0, 0
-    for line in lines:
-        try:
-            verdicts = [item for item in _findings(json.loads(line)) if item.at >= since]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-            bad += 1
-        else:
-            findings += [item for item in verdicts if item.at <= until]
-            ahead += any(item.at > until for item in verdicts)
+    verdicts = parse_verdict_lines(path, lambda line: list(_findings(line)), _COMMAND)
+    recent = [[item for item in items if item.at >= since] for items in verdicts]
+    ahead = sum(any(item.at > until for item in items) for items in recent)
     if ahead:
         note(f"{path}: {ahead} verdicts from the future skipped")
-    if bad == len(lines) > 0:
-        raise VerdictsError(
-            f"{path}: contains no verdict, expected lines of `forewarn detect watch --json`."
-        )
-    if bad:
-        note(f"{path}: {bad} of {len(lines)} lines skipped, not verdicts")
-    return findings
-
-
-def _last_lines(path: Path) -> list[bytes]:
-    """Return the complete lines at the end of a file that may be being written."""
-    try:
-        if path.exists() and not path.is_file():
-            raise VerdictsError(f"{path}: cannot be read (not a regular file).")
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(size - _MAX_BYTES_READ, 0))
-            text = file.read()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise VerdictsError(f"{path}: cannot be read ({error.strerror}).") from None
-    whole = text[: text.rfind(b"\n") + 1].split(b"\n")
-    return [line for line in (whole[1:] if size > _MAX_BYTES_READ else whole) if line.strip()]
+    return [item for items in recent for item in items if item.at <= until]
 
 
 def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:

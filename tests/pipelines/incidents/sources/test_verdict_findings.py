@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from forewarn.features.time_units import HOUR, Nanoseconds
-from forewarn.pipelines.incidents.sources.verdict_findings import VerdictsError, verdict_findings
+from forewarn.pipelines.incidents.sources.verdict_findings import verdict_findings
+from forewarn.pipelines.incidents.sources.verdict_lines import VerdictsError
 from forewarn.response.state.finding import FindingKind
 
 START = Nanoseconds(0)
