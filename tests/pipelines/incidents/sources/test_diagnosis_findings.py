@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.pipelines.incidents.loop.test_responder import FixedClock
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
+from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
@@ -188,3 +189,22 @@ def test_findings_end_only_by_verdict_that_saw_machine(some: list[DiagnosisVerdi
         (later,) = [verdict for verdict in some if verdict.at == end.valid_until]
         assert end.machine in later.seen - later.culprits.keys()
         assert later.culprits or later.kind == "none"
+
+
+def test_printed_verdicts_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job"
+    assert main(["simulate", "job", "--out", str(job), "--ranks", "8", "--fault", "loader"]) == 0
+    (tmp_path / "results.csv").write_text(
+        "round,nodes,passed,seconds\n1,a b,true,9\n1,c d,false,\n2,a c,true,9\n2,b d,false,\n"
+    )
+    capsys.readouterr()
+    assert main(["diagnose", "run", "--job", str(job), "--json"]) == 0
+    assert main(["diagnose", "nodes", "--results", str(tmp_path / "results.csv"), "--json"]) == 0
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text(capsys.readouterr().out)
+    truth = json.loads((job / "truth.json").read_text())
+    of_job, of_nodes = read_diagnoses(path)
+    assert [*of_job.culprits] == [truth["machine"]]
+    assert "stack" in of_job.read
+    assert truth["machine"] in of_job.seen
+    assert ([*of_nodes.culprits], sorted(of_nodes.seen)) == (["d"], ["a", "b", "c"])
