@@ -22,7 +22,7 @@ __all__ = [
     "re2_options",
 ]
 
-Role = Literal["root", "cascade", "confirmation", "advice"]
+Role = Literal["root", "cascade", "confirmation", "advice", "ended"]
 Scope = Literal["gpu", "node", "fabric", "storage", "application", "platform"]
 Level = Literal["notice", "warning", "error", "critical"]
 PhaseMark = Literal["checkpoint begins", "checkpoint ends", "evaluation begins", "evaluation ends"]
@@ -50,7 +50,8 @@ class LogPattern:
         length of the text.
     role : str
         `root` can be the root cause of a crash, `cascade` is a consequence seen by other ranks,
-        `confirmation` supports a cause that another line names, `advice` is not a fault.
+        `confirmation` supports a cause that another line names, `advice` is not a fault, `ended`
+        says that a person or a scheduler ended the job.
     scope : str
         Component at fault.
     level : str

@@ -8,6 +8,7 @@ import pytest
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import Level, compile_pattern
+from forewarn.features.diagnosis.named_peer import named_peers
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns, pattern_tables
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
@@ -86,6 +87,91 @@ def test_old_and_new_time_out_messages(matcher: LogMatcher) -> None:
         pattern = matcher.first(line.encode())
         assert pattern is not None
         assert pattern.role == "cascade"
+
+
+ACCUSING_ROOTS = {"slurm-node-named", "pbs-node-lost", "kubernetes-node"}  # of schedulers
+PEERS = [
+    ("NET/IB : Got completion from peer 10.0.2.4<401> with status=12 opcode=0", "10.0.2.4"),
+    ("NET/IB: Got completion from peer n4<401> with status=IBV_WC_RETRY_EXC_ERR(12)", "n4"),
+    ("NET/IB : Got completion from peer 10.0.2.4<401> with error 5, opcode 0", "10.0.2.4"),
+    ("NET/IB : Got completion from peer 10.0.2.4<401> with status=4 opcode=0", None),
+    ("NCCL WARN Net : Connect to 10.0.2.4<379> failed : No route to host", "10.0.2.4"),
+    ("NCCL WARN socketPollConnect: connect to n4<379> returned Connection refused", "n4"),
+    ("NCCL WARN socketProgressOpt: Call to recv from n4<379> failed : Broken pipe", "n4"),
+    ("NCCL WARN socketProgress: Connection closed by remote peer n4-ib<401>", "n4-ib"),
+    ("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1, "
+     "local GID ::ffff:10.0.2.1, remote GID ::ffff:10.0.2.4", "10.0.2.4"),
+    ("[c10d] The client socket has failed to connect to [n0]:29500 (errno: 111)", "n0"),
+    ("[c10d] The client socket has timed out after 60s while trying to connect to (n0, 1).", "n0"),
+    ("[c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99)", None),
+    ("recvValue failed on SocketImpl(fd=3, addr=[n2]:41, remote=[n0]:29500): Failed to recv", "n0"),
+    ("[c10d] The server socket has failed to bind to [::]:29500 (errno: 98)", None),
+    ("gloo/transport/tcp/pair.cc:5] Connection closed by peer [10.0.2.4]:4242", "10.0.2.4"),
+    ("Gloo connectFullMesh failed with a local=[10.0.2.1]:1, remote=[10.0.2.4]:43", "10.0.2.4"),
+    ("[Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 30000 ms", "3 5"),
+    ("[Rank 4] successfully reached monitoredBarrier, but received errors from rank 0.", None),
+    ("   - [3] never joined any collectives", "3"),
+    ("Received a dump signal due to a collective timeout from  rank 7 and we will", None),
+    ("7!: [DistributedAdam_Allreduce/cond_3/HorovodAllreduce_grads_3_0, b ...]", "7"),
+    ("global_step [missing ranks: 1, 3]", "1 3"),
+    ("3: [2025-03-01 04:00:00,123] [INFO] iteration 503 allreduce", None),
+    ("Task /job:jax_worker/replica:0/task:3 heartbeat timeout. This indicates", "task 3"),
+    ("The first task at the barrier: /job:w/replica:0/task:13. Some timed out task names:", None),
+    ("[rank2]: /job:jax_worker/replica:0/task:6", "task 6"),
+    ("EI0002: The Notify register has not received the record from remote rank: [7]. base", "7"),
+    ("[ERROR] HCCL(77): Transport Init failed, dest_rank[11], remote_rank[11]", "11"),
+    ("HCCL(7) | 10.0.2.8(1) | 166 | 10.0.2.9(0) | 0 | server | time out | DISABLE", "1"),
+    ("fault_info[Failed to connect agent[1,3,5,]", "1 3 5"),
+    ("  Peer host:  n3", "n3"),
+    ("UCX  ERROR connection to remote peer n4 failed: Endpoint timeout", "n4"),
+    ("srun: error: Node failure on n3", "n3"),
+    ("Node n3 status is now: NodeNotReady", "n3"),
+    ("=>> PBS: job killed: node 2 (n3) requested job terminate, 'EOF'", "n3"),
+    ("slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2025-03-01T04:00:00 ***", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "expected"), PEERS)
+def test_lines_name_the_peer(line: str, expected: str | None, matcher: LogMatcher) -> None:
+    """A number is a rank; the speaker is accused only by the lines of schedulers."""
+    pattern = matcher.first(line.encode())
+    assert pattern is not None or expected is None
+    names = [
+        f"task {peer.task}" if peer.task is not None else peer.host or peer.address or peer.rank
+        for peer in (named_peers(pattern, line) if pattern is not None else ())
+    ]
+    assert " ".join(map(str, names)) == (expected or "")
+
+
+def test_patterns_with_a_peer_are_cascades(matcher: LogMatcher) -> None:
+    accusing = [pattern for pattern in matcher.patterns if "?P<peer_" in pattern.expression]
+    assert len(accusing) > 10
+    roots = {pattern.id for pattern in accusing if pattern.role != "cascade"}
+    assert roots == ACCUSING_ROOTS
+
+
+@pytest.mark.parametrize(
+    ("line", "role"),
+    [
+        ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2025-03-01T04 DUE TO PREEMPTION ***",
+         "ended"),
+        ("slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2025-03-01T04:00:00 ***", "cascade"),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2025-03-01T04:00:00 DUE TO NODE FAILURE",
+         "root"),
+        ("agent.server.api:Received Signals.SIGHUP death signal, shutting down workers", "ended"),
+        ("agent.server.api:Received Signals.SIGINT death signal, shutting down workers", "ended"),
+        ("api:Received Signals.SIGTERM death signal, shutting down workers", "cascade"),
+        ("TERM_OWNER: job killed by owner.", "ended"),
+        ("Warning  Evicted  kubelet  The node was low on resource: memory.", "ended"),
+        ("instance interruption notice received", "ended"),
+        ("KeyboardInterrupt", "ended"),
+        ("Killed", "root"),
+    ],
+)  # fmt: skip
+def test_requested_ends_are_no_faults(line: str, role: str, matcher: LogMatcher) -> None:
+    pattern = matcher.first(line.encode())
+    assert pattern is not None
+    assert pattern.role == role
 
 
 def test_real_kernel_logs(matcher: LogMatcher, shared_data: Path) -> None:
