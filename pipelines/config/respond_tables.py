@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -60,6 +61,8 @@ class RespondTable(StrictTable):
     records: str = ""
     verdicts: str = ""
     diagnoses: tuple[str, ...] = ()
+    job_folder: str = ""
+    diagnosis_timeout: Duration = parse_duration("5min")
     failures: str = ""
     driver: Literal["none", "slurm"] = "none"
     slurm_conf: str = ""
@@ -96,6 +99,11 @@ class RespondTable(StrictTable):
     def _check(self) -> Self:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("`respond.certificate` and `respond.key` belong together")
+        if self.job_folder and Path(self.job_folder).name != "{task}":
+            raise ValueError(
+                f"`respond.job_folder` is {self.job_folder!r}, expected a path that ends in "
+                "'/{task}'"
+            )
         acting = [name for name, table in self.pools.items() if table.mode != "observe"]
         if acting and self.driver == "none":
             raise ValueError(

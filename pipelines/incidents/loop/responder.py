@@ -21,6 +21,7 @@ from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MA
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
+from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.sources.diagnosis_findings import diagnosis_ends
 from forewarn.pipelines.incidents.sources.finding_sources import (
@@ -128,6 +129,7 @@ class Responder:
         self._record_service(fleet, now)
         decided = self._decide(fleet, gathered, clocks)
         self._close(now)
+        diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), clocks)
         patterns = self.site.table.foreign_failures

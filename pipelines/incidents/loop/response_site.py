@@ -31,10 +31,13 @@ from forewarn.response.policy.policy import Policy
 from forewarn.response.state.pool import Pool, PoolMode
 from forewarn.response.state.response_settings import ResponseSettings
 
-__all__ = ["STOP_FILE", "ResponseSite"]
+__all__ = ["DIAGNOSES_FOLDER", "STOP_FILE", "ResponseSite"]
 
 STOP_FILE: Final = "respond.stop"
 """File next to the configuration; while it exists, forewarn takes no new action."""
+
+DIAGNOSES_FOLDER: Final = "respond.diagnoses"
+"""Folder next to the configuration for verdicts of diagnoses that the loop starts."""
 
 _SQLITE: Final = "sqlite:///"
 
@@ -94,9 +97,14 @@ class ResponseSite:
         return self.folder / self.table.verdicts if self.table.verdicts else None
 
     @property
+    def own_diagnoses(self) -> Path:
+        """Folder of the verdicts of diagnoses that the loop starts."""
+        return self.folder / DIAGNOSES_FOLDER
+
+    @property
     def diagnoses(self) -> list[Path]:
         """Files, and folders of files, of verdicts of `forewarn diagnose`."""
-        return [self.folder / name for name in self.table.diagnoses]
+        return [*(self.folder / name for name in self.table.diagnoses), self.own_diagnoses]
 
     @property
     def failures(self) -> Path:

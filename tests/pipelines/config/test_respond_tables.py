@@ -37,6 +37,8 @@ def test_pool_limits_apply_with_fleet_limits() -> None:
         ({"freeze": [["2025-02-01", "2025-01-01"]]}, "ends before it begins"),
         ({"certificate": "c.pem"}, "belong together"),
         ({"ledger": ""}, "respond.ledger"),
+        ({"job_folder": "/jobs"}, "`respond.job_folder` is '/jobs', expected a path that ends in"),
+        ({"job_folder": "/jobs/{task}/x"}, "`respond.job_folder` is '/jobs/{task}/x', expected"),
     ],
 )
 def test_contradictory_settings_are_refused(table: dict[str, object], words: str) -> None:
