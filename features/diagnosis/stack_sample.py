@@ -9,7 +9,15 @@ import msgspec
 
 from forewarn.features.errors import InputError
 
-__all__ = ["BrokenStackError", "Frame", "Stack", "classify_wait", "main_stack"]
+__all__ = [
+    "BrokenStackError",
+    "Frame",
+    "Stack",
+    "classify_wait",
+    "data_request",
+    "is_host_wait",
+    "main_stack",
+]
 
 _MAX_FRAMES = 512
 _MAX_INNERMOST_FRAMES = 12  # frames searched for a wait
@@ -28,6 +36,11 @@ _COLLECTIVES = re.compile(
     re.IGNORECASE,
 )
 _DEVICE_WAITS = re.compile(r"(_?cuda_?)?synchronize|wait_event|wait_stream")
+_DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # Python protocol methods
+_HOST_WAIT_FILES = re.compile(
+    r"(?:.*/)?(?:threading|queue|selectors|socket|ssl|subprocess|multiprocessing/\w+|concurrent/\w+"
+    r"|asyncio/\w+)\.py"
+)
 _DEVICE_FILES = re.compile(r"torch/(cuda|accelerator)/")
 
 
@@ -122,3 +135,30 @@ def classify_wait(stack: Stack) -> str | None:
     if any(_DEVICE_FILES.search(call.file) and _DEVICE_WAITS.match(call.name) for call in inner):
         return "device"
     return None
+
+
+def data_request(stack: Stack) -> Frame | None:
+    """Return the frame in which the rank waits for the next data of an iterator, or None.
+
+    Examples
+    --------
+    >>> data_request((Frame("get", "queue.py", 171), Frame("__next__", "dataloader.py", 628))).line
+    628
+    """
+    return next((call for call in stack if _DATA_REQUESTS.fullmatch(call.name)), None)
+
+
+def is_host_wait(stack: Stack) -> bool:
+    """Return whether the rank waits for a thread, a process or data of its own host.
+
+    A rank elsewhere may still be blocked by its device: a full queue blocks any operation.
+
+    Examples
+    --------
+    >>> is_host_wait((Frame("wait", "/usr/lib/python3.12/threading.py", 320),))
+    True
+    >>> is_host_wait((Frame("forward", "torch/nn/modules/linear.py", 125),))
+    False
+    """
+    is_in_library = _HOST_WAIT_FILES.fullmatch(stack[0].file) is not None
+    return is_in_library or data_request(stack[:_MAX_INNERMOST_FRAMES]) is not None

@@ -56,18 +56,21 @@ def fuse_findings(
     """
     kind, began, detected = _kind(findings, probes, phases, ranks, at)
     reason = suppression_reason(findings, phases, probes, ranks, at) if kind == "none" else None
-    relevant = _relevant_findings(kind if reason is None else "hang", findings, began)
+    relevant = _relevant_findings(kind if reason is None else "hang", findings, began, detected)
     votes = [] if any(finding.is_program_error for finding in relevant) else _votes(relevant, ranks)
-    culprits = _culprit_votes(relevant, votes, ranks) if reason is None else []
+    is_certain = reason is None and kind != "unknown"
+    culprits = _culprit_votes(relevant, votes, ranks) if is_certain else []
     first = culprits[0] if len(culprits) == 1 else None
     causes = _causes(relevant, culprits) if reason is None else [reason]
+    if kind == "unknown":
+        causes = [probe.why for probe in probes]
     return Diagnosis(
         kind=kind,
         rank=None if first is None else first.rank,
         machine=None if first is None else _machine_of_vote(first, ranks),
         culprits=tuple(vote.candidate(ranks) for vote in culprits),
         also=tuple(vote.candidate(ranks) for vote in votes if vote not in culprits),
-        since=_since(relevant, first, began),
+        since=None if kind == "unknown" else _since(relevant, first, began),
         detected_at=detected,
         cause="; ".join(causes) or None,
         probes=tuple(probes),
@@ -93,20 +96,27 @@ def _kind(
     if hang is not None:  # a waiting rank makes no steps that could be slow
         return ("hang", *hang) if reason is None else ("none", hang[0], None)
     lesser: tuple[Kind, ...] = ("slow", "jitter")
-    return next(((kind, None, at) for kind in lesser if kind in kinds), ("none", None, None))
+    for kind in lesser:
+        if kind in kinds:
+            return kind, None, at
+    is_unseen = bool(probes) and all(p.state == "blind" and p.name != "log" for p in probes)
+    if is_unseen and any(finding.needs_no_duration for finding in findings):
+        return "hang", None, at
+    return "unknown" if is_unseen else "none", None, None
 
 
 def _relevant_findings(
-    kind: Kind, findings: Sequence[JobFinding], began: int | None
+    kind: Kind, findings: Sequence[JobFinding], began: int | None, detected: int | None
 ) -> list[JobFinding]:
     """Return the findings that support a verdict; a crash may be the end of a hang.
 
     If no rank failed on its own, all ranks have waited, including the origin of the hang. A rank
     that ran into a time-out is then not exonerated by it.
     """
-    relevant = [f for f in findings if f.kind == kind and not f.is_before(began)]
     if kind == "none":
         return []
+    shown = "hang" if kind == "unknown" else kind
+    relevant = [f.as_of(detected) for f in findings if f.kind == shown and not f.is_before(began)]
     supporting = [finding for finding in findings if finding.kind == "none"]
     if kind == "crash" and all(f.after_hang or not f.candidates for f in relevant):
         relevant = [replace(finding, waiting=frozenset()) for finding in relevant]

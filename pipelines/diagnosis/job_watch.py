@@ -100,6 +100,8 @@ class JobWatch:
                 continue
             self._looks[job.name] = look
             verdict = line["kind"], line["rank"], line["machine"]
+            if line["kind"] == "unknown":  # it may be known later
+                verdict = _NO_VERDICT
             if verdict != self._verdicts.get(job.name, _NO_VERDICT):
                 yield line  # stored only after it was printed
                 self._verdicts[job.name] = verdict

@@ -30,9 +30,6 @@ _USED_PARTS = {
     "metrics": ("kernel",),
     "kernel": ("metrics",),
 }
-_DUMPS_WITHOUT_TIME = (
-    "flight: dumps have no time of their own; use --at, otherwise no hang is detected"
-)
 
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
@@ -90,19 +87,17 @@ class LoadedJob:
         """
         ranks = _all_ranks(self.folder, self.listed, self.parts)
         moment = _moment(self.folder, self.parts, at)
-        snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external})
+        timed = [name for name, part in self.parts.items() if part.last is not None]
+        is_at_least = at is None and timed == ["flight"]
+        snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external}, is_at_least)
         judged = {
             name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
         }
-        verdict = _fuse_parts(self.folder, snapshot, judged)
-        timed = [name for name, part in self.parts.items() if part.last is not None]
-        if at is None and timed == ["flight"] and verdict.kind == "none":
-            verdict = replace(verdict, blind=(*verdict.blind, _DUMPS_WITHOUT_TIME))
-        return snapshot, verdict
+        return snapshot, _fuse_parts(self.folder, snapshot, judged)
 
     def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
         heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))
-        key = name, snapshot.at, heard
+        key = name, snapshot.at, snapshot.is_at_least, heard
         if key not in self._judged:
             self._judged[key] = part.judge(snapshot)
         return self._judged[key]

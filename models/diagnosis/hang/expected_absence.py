@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.features.diagnosis.stack_sample import Stack, classify_wait, data_request
 from forewarn.features.time_units import MINUTE
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.probes.stack_probe import StackSample
@@ -17,7 +16,6 @@ __all__ = ["expected_absence_phases"]
 
 _MAX_SAMPLE_GAP = MINUTE  # samples farther apart show two separate stalls
 _RECENT_SAMPLES = 4
-_DATA_REQUESTS = re.compile(r"__next__|__getitems?__")  # Python protocol methods that request data
 
 
 def expected_absence_phases(samples: Sequence[StackSample], ranks: Ranks) -> list[Phase]:
@@ -59,8 +57,7 @@ def _consecutive_absences(
 
 def _absent_stacks(sample: StackSample) -> dict[int, Stack]:
     is_absent = {  # most of thousands of stacks are equal
-        stack: classify_wait(stack) is None
-        and not any(_DATA_REQUESTS.fullmatch(call.name) for call in stack)
+        stack: classify_wait(stack) is None and data_request(stack) is None
         for stack in set[Stack](sample.stacks.values())
     }
     return {rank: stack for rank, stack in sample.stacks.items() if is_absent[stack]}

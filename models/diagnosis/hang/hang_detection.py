@@ -25,9 +25,9 @@ _LIMIT_WITHOUT_HISTORY = 2 * HOUR  # limit without any finished phase
 def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
     """Return when a job stalled and when that was confirmed, or None if it makes progress.
 
-    Two probes must agree: their last activity is within 5 minutes of each other, and the stall is
-    confirmed when the limit of the second one has passed. If all other probes are blind, one probe
-    is enough after 5 idle minutes.
+    Two probes must agree: their last activity is within 5 minutes of each other, or the later one
+    began to look when the job was stalled already. The stall is confirmed when the limits of both
+    have passed. If all other probes are blind, one probe is enough after 5 idle minutes.
 
     Parameters
     ----------
@@ -44,19 +44,23 @@ def detect_hang(probes: Sequence[Probe], at: int) -> tuple[int, int] | None:
     True
     """
     idle = sorted(
-        (probe.since, probe.confirmed_at or probe.since)
-        for probe in probes
-        if probe.state == "idle" and probe.since is not None
+        (probe for probe in probes if probe.state == "idle" and probe.since is not None),
+        key=lambda probe: probe.since or 0,
     )
     pairs = [
-        (first[0], max(first[1], second[1]))
-        for first, second in itertools.pairwise(idle)
-        if second[0] - first[0] <= _AGREEMENT_WINDOW
+        (first.since or 0, max(_confirmed_at(first), _confirmed_at(second)))
+        for first, second in itertools.combinations(idle, 2)
+        if first.agrees(second, _AGREEMENT_WINDOW)
     ]
     seeing = [probe for probe in probes if probe.state != "blind"]
     if len(seeing) == len(idle) == 1:
-        pairs += [(idle[0][0], max(idle[0][0] + _AGREEMENT_WINDOW, idle[0][1]))]
+        since = idle[0].since or 0
+        pairs += [(since, max(since + _AGREEMENT_WINDOW, _confirmed_at(idle[0])))]
     return min((pair for pair in pairs if pair[1] <= at), key=lambda pair: pair[1], default=None)
+
+
+def _confirmed_at(probe: Probe) -> int:
+    return probe.confirmed_at or probe.since or 0
 
 
 def quiet_phase(phases: Sequence[Phase], at: int) -> Phase | None:

@@ -107,7 +107,18 @@ def _mismatch_finding(
         f"{text} ({format_ranks(ranks)})" for text, ranks in first.variants.items()
     )
     rest = waiting - odd.keys()
-    return JobFinding("hang", cause, candidates, rest, evidence, is_permanent=True)
+    return JobFinding(
+        "hang",
+        cause,
+        candidates,
+        rest,
+        evidence,
+        origins=frozenset(odd)
+        if all(len(s.minority_ranks()) == 1 for s in stalls)
+        else frozenset(),
+        is_permanent=True,
+        needs_no_duration=True,
+    )
 
 
 def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int]]]:
@@ -202,5 +213,12 @@ def _deadlock_finding(
     cause = f"a deadlock of the program: {format_ranks(ranks)} wait for each other in a cycle"
     cause += "; it would recur on other machines"
     return JobFinding(
-        "hang", cause, (), waiting, evidence, is_program_error=True, is_permanent=True
+        "hang",
+        cause,
+        (),
+        waiting,
+        evidence,
+        is_program_error=True,
+        is_permanent=True,
+        needs_no_duration=True,
     )

@@ -87,7 +87,12 @@ def metrics_probe(samples: RankSamples, n_ranks: int, at: int) -> Probe:
         )
     sm = "with low SM activity" if activity else "SM activity unknown"
     return Probe(
-        "metrics", "idle", since, f"{still}; {spin}, {sm}", confirmed_at=since + _IDLE_WINDOW
+        "metrics",
+        "idle",
+        since,
+        f"{still}; {spin}, {sm}",
+        confirmed_at=since + _IDLE_WINDOW,
+        is_late=moved is None,
     )
 
 

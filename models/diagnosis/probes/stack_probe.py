@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from forewarn.features.diagnosis.ranks import format_ranks
-from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.features.diagnosis.stack_sample import (
+    Stack,
+    classify_wait,
+    data_request,
+    is_host_wait,
+)
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
@@ -20,11 +25,12 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 
 __all__ = ["StackSample", "find_divergent_stacks", "latest_divergent_stacks", "stack_probe"]
 
-_MIN_EQUAL_SAMPLES, _MIN_EQUAL_SPAN = 5, 2 * MINUTE  # equal samples (Baidu 4.1)
+_MIN_EQUAL_SAMPLES = ((5, 2 * MINUTE), (3, 5 * MINUTE))  # over a span (Baidu 4.1; by hand: fewer)
 _SAMPLING_JITTER = 5 * SECOND  # agents sample slightly early or late
 _MAX_SAMPLE_AGE = 5 * MINUTE
 _MAX_WAIT = 30 * MINUTE  # Megatron's time-out; no stall lasts longer
 _MIN_COVERAGE = 0.5  # of the ranks
+_MIN_OTHERS = 3
 _MAX_DIVERGENT_SHARE = 0.125  # of the ranks, at least one
 _MAX_SENTENCE_FRAMES, _MAX_DETAIL_FRAMES = (
     5,
@@ -49,7 +55,7 @@ class StackSample:
 
 
 def stack_probe(samples: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
-    """Return whether all ranks were in the same frames in 5 samples over 2 minutes.
+    """Return whether all ranks were in the same frames in 5 samples over 2 minutes, or 3 over 5.
 
     Parameters
     ----------
@@ -80,11 +86,11 @@ def stack_probe(samples: Sequence[StackSample], n_ranks: int, at: int) -> Probe:
             "stack",
             "blind",
             None,
-            f"{len(samples)} samples, at least {_MIN_EQUAL_SAMPLES} over 2 min needed",
+            f"{len(samples)} samples, at least 5 over 2 min or 3 over 5 min needed",
         )
-    since = same[-1].time
-    why = f"all {len(last.stacks)} stacks are the same in {len(same)} samples"
-    return Probe("stack", "idle", since, why, confirmed_at=_confirmed_at(same))
+    since, is_late = same[-1].time, len(same) == len(samples)
+    why = f"all {len(last.stacks)} stacks are the same in {'all ' * is_late}{len(same)} samples"
+    return Probe("stack", "idle", since, why, confirmed_at=_confirmed_at(same), is_late=is_late)
 
 
 def _moved(sample: StackSample, last: StackSample) -> list[int]:
@@ -97,21 +103,13 @@ def _moved(sample: StackSample, last: StackSample) -> list[int]:
 
 
 def _is_long(same: Sequence[StackSample]) -> bool:
-    return (
-        len(same) >= _MIN_EQUAL_SAMPLES
-        and same[0].time - same[-1].time >= _MIN_EQUAL_SPAN - _SAMPLING_JITTER
-    )
+    span = same[0].time - same[-1].time + _SAMPLING_JITTER
+    return any(len(same) >= count and span >= limit for count, limit in _MIN_EQUAL_SAMPLES)
 
 
 def _confirmed_at(same: Sequence[StackSample]) -> int:
     """Return when the limit had passed, given equal samples in reverse time order."""
-    ordered = same[::-1]
-    return next(
-        sample.time
-        for n, sample in enumerate(ordered, start=1)
-        if n >= _MIN_EQUAL_SAMPLES
-        and sample.time - ordered[0].time >= _MIN_EQUAL_SPAN - _SAMPLING_JITTER
-    )
+    return next(same[n].time for n in range(len(same) - 1, -1, -1) if _is_long(same[n:]))
 
 
 def latest_divergent_stacks(
@@ -134,7 +132,16 @@ def latest_divergent_stacks(
     if last is None or at - last.time > _MAX_WAIT or len(last.stacks) < _MIN_COVERAGE * n_ranks:
         return None
     finding = find_divergent_stacks(last.stacks, since)
-    return None if finding is None else replace(finding, observed_at=last.time)
+    if finding is None:
+        return None
+    odd = [candidate.rank for candidate in finding.candidates]
+    is_only_outsider = (
+        len(odd) == 1
+        and len(last.stacks) == n_ranks > _MIN_OTHERS
+        and is_host_wait(last.stacks[odd[0] or 0])
+        and all(classify_wait(stack) for rank, stack in last.stacks.items() if rank != odd[0])
+    )
+    return replace(finding, observed_at=last.time, is_only_outsider=is_only_outsider)
 
 
 def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> JobFinding | None:
@@ -165,11 +172,11 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
     is_minority = len(outside) <= max(1, _MAX_DIVERGENT_SHARE * len(stacks))
     weight = MODERATE / len(outside) if outside and is_minority else 0.0
     candidates = tuple(
-        CulpritCandidate(rank, f"is in {stacks[rank][0]} while the others wait", weight, since)
+        CulpritCandidate(rank, f"{_doing(stacks[rank])} while the others wait", weight, since)
         for rank in outside
         if weight
     )
-    cause = f"rank {outside[0]} is in {stacks[outside[0]][0]}" if len(outside) == 1 else ""
+    cause = f"rank {outside[0]} {_doing(stacks[outside[0]])}" if len(outside) == 1 else ""
     waiting = frozenset(_waiting(waits)) - set(outside)
     usual = min(inside - set(outside), default=None)
     evidence = tuple(
@@ -178,6 +185,11 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
         if is_minority or usual is None
     )
     return JobFinding("hang", cause, candidates, waiting, evidence)
+
+
+def _doing(stack: Stack) -> str:
+    request = data_request(stack)
+    return f"is in {stack[0]}" if request is None else f"waits for data in {request}"
 
 
 def _in_other_collective(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forewarn.features.evidence_kind import EvidenceKind
@@ -106,8 +106,13 @@ class JobFinding:
         origin is then found from the data saved during the hang.
     is_permanent : bool
         The observed condition is permanent, such as a deadlock; it is not a pause.
+    needs_no_duration : bool
+        The condition is wrong however short it has lasted, such as a mismatch of operations.
     absence : RankAbsence or None
         Ranks that have not entered an operation that others wait in; None if unknown.
+    is_only_outsider : bool
+        The candidate is the only rank that does not wait for others but for its own host. This is
+        strong evidence if it was observed when the stall was already confirmed.
     observed_at : int or None
         Time of a single observation, in nanoseconds since 1970 UTC. An observation before a hang
         says nothing about it.
@@ -122,8 +127,18 @@ class JobFinding:
     is_program_error: bool = False
     after_hang: bool = False
     is_permanent: bool = False
+    needs_no_duration: bool = False
     absence: RankAbsence | None = None
+    is_only_outsider: bool = False
     observed_at: int | None = None
+
+    def as_of(self, confirmed: int | None) -> JobFinding:
+        """Return the finding with the weights that it has once a stall was confirmed."""
+        if confirmed is None or self.observed_at is None or self.observed_at < confirmed:
+            return self
+        if not self.is_only_outsider:
+            return self
+        return replace(self, candidates=tuple(replace(c, weight=STRONG) for c in self.candidates))
 
     def is_before(self, began: int | None) -> bool:
         """Return whether the observation was made before a stall began."""

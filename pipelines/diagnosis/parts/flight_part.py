@@ -68,7 +68,7 @@ class FlightPart:
         logs = snapshot.parts.get("logs")
         ahead = logs.clocks_ahead(snapshot) if isinstance(logs, LogsPart) else {}
         operations = self.operations.by_one_clock(ahead).until(snapshot.at)
-        probe = collective_probe(operations, snapshot.at)
+        probe = collective_probe(operations, snapshot.at, is_at_least=snapshot.is_at_least)
         waits = wait_finding(find_stalls(operations, snapshot.ranks))
         late, lateness, clock_notes = _lateness_finding(operations, snapshot.ranks)
         every = (waits, multi_group_finding(operations), late)

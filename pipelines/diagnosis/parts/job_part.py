@@ -25,11 +25,14 @@ class JobSnapshot:
         Nanoseconds since 1970 UTC; later data is ignored.
     parts : mapping of str to Part
         Parts that were read, by name.
+    is_at_least : bool
+        No time was given, and only dumps have times: they were written at `at` or later.
     """
 
     ranks: Ranks
     at: int
     parts: Mapping[str, Part]
+    is_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,32 @@ def test_close_second_on_other_machine_prevents_culprit() -> None:
     assert verdict(finding("a", (2, STRONG), (3, STRONG))).machine == "m1"  # the same machine
 
 
+def test_late_probe_agrees_with_earlier_stall() -> None:
+    log = Probe("log", "idle", 0, "", 8 * MINUTE)
+    late = Probe("stack", "idle", HOUR, "", HOUR + 2 * MINUTE, is_late=True)
+    assert detect_hang([log, late], 2 * HOUR) == (0, HOUR + 2 * MINUTE)
+    assert detect_hang([log, replace(late, is_late=False)], 2 * HOUR) is None
+    early, writing = replace(late, since=0), replace(log, since=HOUR)
+    assert detect_hang([early, writing], 2 * HOUR) is None  # written while stacks were the same
+
+
+def test_outsider_in_confirmed_stall_suffices() -> None:
+    lone = replace(finding("a", (3, MODERATE)), is_only_outsider=True, observed_at=8 * MINUTE)
+    assert verdict(lone).rank == 3
+    assert verdict(replace(lone, observed_at=7 * MINUTE)).rank is None
+    assert verdict(replace(lone, is_only_outsider=False)).rank is None
+
+
+def test_blind_probes_leave_kind_unknown() -> None:
+    blind = Probe("stack", "blind", None, "no stacks")
+    diagnosis = fuse_findings([finding("a", (3, STRONG))], [blind], (), ranks=RANKS, at=0)
+    assert (diagnosis.kind, diagnosis.rank, diagnosis.culprits) == ("unknown", None, ())
+    assert (diagnosis.cause, diagnosis.since) == ("no stacks", None)
+    assert [candidate.rank for candidate in diagnosis.also] == [3]
+    active = replace(blind, state="active")
+    assert fuse_findings([], [blind, active], (), ranks=RANKS, at=0).kind == "none"
+
+
 def origins(*ranks: int) -> JobFinding:
     votes = [(rank, STRONG / len(ranks)) for rank in ranks]
     return replace(finding("a", *votes), origins=frozenset(ranks))

@@ -18,6 +18,7 @@ from forewarn.models.diagnosis.probes.stack_probe import (
     latest_divergent_stacks,
     stack_probe,
 )
+from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 
 LIBRARY = "torch/distributed/distributed_c10d.py"
 TRAIN = Frame("train", "train.py", 10)
@@ -52,6 +53,38 @@ def test_changed_line_is_activity() -> None:
 def test_stall_starts_at_first_equal_sample() -> None:
     probe = stack_probe(samples(LOADER, *[REDUCE] * 6), 4, 180 * SECOND)
     assert (probe.state, probe.since, probe.confirmed_at) == ("idle", 30 * SECOND, 150 * SECOND)
+
+
+def test_three_equal_samples_by_hand_are_idle() -> None:
+    """People who run py-spy by hand take few samples, minutes apart."""
+    probe = stack_probe(samples(*[REDUCE] * 3, apart=150), 4, 300 * SECOND)
+    assert (probe.state, probe.confirmed_at) == ("idle", 300 * SECOND)
+    assert stack_probe(samples(*[REDUCE] * 3, apart=140), 4, 300 * SECOND).state == "blind"
+
+
+def test_probe_without_change_is_late() -> None:
+    assert stack_probe(samples(*[REDUCE] * 5), 4, 120 * SECOND).is_late
+    assert not stack_probe(samples(LOADER, *[REDUCE] * 5), 4, 150 * SECOND).is_late
+
+
+def test_only_outsider_needs_all_ranks() -> None:
+    def finding(zero: Stack, one: Stack = REDUCE, n_ranks: int = 4) -> JobFinding:
+        stacks = {0: zero, 1: one, 2: REDUCE, 3: REDUCE}
+        result = latest_divergent_stacks([StackSample(0, stacks)], n_ranks, 0, None)
+        assert result is not None
+        return result
+
+    assert finding(LOADER).is_only_outsider
+    assert not finding(LOADER, n_ranks=5).is_only_outsider
+    assert not finding(LOADER, (TRAIN,)).is_only_outsider
+    assert not finding((TRAIN,)).is_only_outsider  # its device may block it
+
+
+def test_data_request_is_cause() -> None:
+    waiting = (Frame("get", "queue.py", 171), Frame("__next__", "dataloader.py", 7), TRAIN)
+    finding = find_divergent_stacks({0: waiting, 1: REDUCE, 2: REDUCE, 3: REDUCE}, None)
+    assert finding is not None
+    assert finding.cause == "rank 0 waits for data in __next__ (dataloader.py:7)"
 
 
 def test_five_samples_within_second_are_blind() -> None:
