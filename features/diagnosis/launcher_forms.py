@@ -145,6 +145,9 @@ _MPI = (
     ),
     _form("died from signal", rf"{_HOST}: rank (?P<rank>\d+) died from signal (?P<signal>\d+)"),
     _form("exited with code", rf"{_HOST}: rank (?P<rank>\d+) exited with code (?P<code>\d+)"),
+    _form(
+        "] Signal: ", r"\[(?P<host>[\w.-]+):(?P<pid>\d+)\] Signal: [A-Z][\w ]+ \((?P<signal>\d+)\)"
+    ),
     _form(  # Horovod numbers processes by rank
         "exit with status code", r"Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)"
     ),
@@ -164,6 +167,12 @@ _RAY = (
         rf"{_FIELD}namespace: [^\n]*\n)?{_FIELD}ip: {_ADDRESS})?",
         "is_block",
     ),
+    _form(
+        "memory pressure",
+        r"[1-9]\d* Workers? .{0,40}killed (?P<word>due to memory pressure)"
+        rf".{{0,160}} IP: {_ADDRESS}",
+    ),
+    _form("died unexpectedly", r"Worker proc \w+-(?P<rank>\d+) died unexpectedly", "is_first"),
     _form(
         "marked dead because",
         rf"node with node id: \S+ and address: {_HOST} .{{0,200}}marked dead because",

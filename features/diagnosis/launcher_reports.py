@@ -27,6 +27,7 @@ _DESCRIPTION_BYTES = 8_192  # of a pod, from its name to its state
 _HINTS: Final = compile_pattern("|".join(re.escape(form.hint) for form in LAUNCHER_FORMS))
 _SIGNAL_WORDS: Final = {
     "Killed": 9, "OOMKilled": 9, "Out Of Memory": 9, "oom_kill": 9, "oom-kill": 9,
+    "due to memory pressure": 9,
     "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,
     "Floating point exception": 8, "Illegal instruction": 4, "Hangup": 1, "Interrupt": 2,
 }  # fmt: skip

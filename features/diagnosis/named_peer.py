@@ -16,7 +16,7 @@ from forewarn.features.diagnosis.ranks import MAX_RANKS
 __all__ = ["Peer", "named_peers"]
 
 _GROUP = re.compile(r"peer_(rank|task|host|address)(?:_\d)?")
-_NUMBER = re.compile(r"\d{1,9}")
+_NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)")
 _OWN_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
 
 

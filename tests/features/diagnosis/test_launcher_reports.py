@@ -159,6 +159,12 @@ CASES: list[tuple[str, list[dict[str, Any]]]] = [
     ("application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3", [{"rank": 3, "exit_code": 1}]),
     ("ERROR:  One or more process (first noticed rank 3) terminated with signal 9",
      [{"rank": 3, "exit_code": -9, "is_first": True}]),
+    ("[1,12]<stderr>:[node-6:2601] Signal: Segmentation fault (11)",
+     [{"host": "node-6", "pid": 2601, "exit_code": -11}]),
+    ("(raylet) node_manager.cc:7: 2 Workers (tasks / actors) killed due to memory pressure (OOM), "
+     "0 Workers crashed at node (ID: 0a, IP: 10.0.0.8)", [{"host": "10.0.0.8", "exit_code": -9}]),
+    ("ERROR [executor.py:1] Worker proc VllmWorker-1 died unexpectedly, shutting down executor.",
+     [{"rank": 1, "is_first": True}]),
     ("node-6: rank 12 died from signal 9", [{"rank": 12, "host": "node-6", "exit_code": -9}]),
     ("node-6: rank 12 exited with code 1", [{"rank": 12, "host": "node-6", "exit_code": 1}]),
     (RAYLET + "Worker unexpectedly exits with a connection error code 2. End of file.",

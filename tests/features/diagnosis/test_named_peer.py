@@ -46,7 +46,9 @@ def test_tasks_are_not_ranks() -> None:
 
 
 def test_impossible_rank_is_no_peer() -> None:
+    """An unset rank of HCCL is 2**32 - 1, of which no digit is a rank."""
     assert named_peers(RANKS, "lost rank 123456789") == ()
+    assert named_peers(RANKS, "lost rank 4294967295") == ()
 
 
 @given(st.lists(st.integers(0, 9_999), min_size=1, max_size=9), st.sampled_from([", ", ",", " "]))
