@@ -21,6 +21,7 @@ __all__ = ["LaunchReport", "parse_launcher_reports"]
 _MAX_REPORTS = 5_000  # the last ones count
 _MAX_TASKS = 4_096  # of one line
 _MAX_LINE_CHARS = 500
+_CONTEXT_CHARS = 200  # before a report in a longer line
 _BLOCK_BYTES = 4_096
 _TIME_BYTES = 65_536  # searched for the time of a report that has none
 _DESCRIPTION_BYTES = 8_192  # of a pod, from its name to its state
@@ -101,41 +102,43 @@ def parse_launcher_reports(text: bytes, before: int | None) -> list[LaunchReport
     """
     reports: dict[LaunchReport, None] = {}
     for start, end in deque(find_matching_lines(_HINTS, text), _MAX_REPORTS):
-        line = text[start:end].decode("latin-1")
         for form in LAUNCHER_FORMS:
-            if form.hint in line:
-                reports.update(dict.fromkeys(_form_reports(form, text, start, end, before)))
+            position = text.find(form.hint.encode(), start, end)
+            if position >= 0:
+                span = (0, len(text)) if form.is_block else (start, end)
+                window = (
+                    max(span[0], position - _BLOCK_BYTES),
+                    min(span[1], position + _BLOCK_BYTES),
+                )
+                for report in _form_reports(form, text, window, before):
+                    if report.offset <= position:
+                        reports[report] = None
     return sorted(reports, key=lambda report: report.offset)[-_MAX_REPORTS:]
 
 
 def _form_reports(
-    form: LauncherForm, text: bytes, start: int, end: int, before: int | None
+    form: LauncherForm, text: bytes, window: tuple[int, int], before: int | None
 ) -> Iterator[LaunchReport]:
-    """Yield the reports of a form that include a line."""
-    first, last = start, end
-    if form.is_block:
-        first = text.rfind(b"\n", 0, max(0, start - _BLOCK_BYTES)) + 1
-        last = min(len(text), end + _BLOCK_BYTES)
-    window = text[first:last].decode("latin-1")  # a character is a byte
-    for match in form.expression.finditer(window):
-        if match.start() > end - first:
-            return
-        if match.end() > start - first:
-            begin = window.rfind("\n", 0, match.start()) + 1
-            stop = window.find("\n", match.end())
-            lines = window[begin : stop if stop >= 0 else len(window)]
-            report = _report(form, match, lines, first + begin)
-            if form.is_described:
-                report = _with_pod(report, text)
-            if report.time is None:
-                heading = text[max(0, first + begin - _TIME_BYTES) : end]
-                report = replace(report, time=last_timestamp(heading, before))
-            yield from _by_task(report, match, lines)
+    """Yield the reports of a form in a part of the text."""
+    first, last = window
+    for match in form.expression.finditer(text[first:last].decode("latin-1")):
+        begin, end = first + match.start(), first + match.end()
+        offset = text.rfind(b"\n", 0, begin) + 1
+        rest = text.find(b"\n", end)
+        head = offset if end - offset <= _MAX_LINE_CHARS else max(offset, begin - _CONTEXT_CHARS)
+        lines = text[head : rest if rest >= 0 else len(text)]
+        report = _report(form, match, lines, offset)
+        if form.is_described:
+            report = _with_pod(report, text)
+        if report.time is None:
+            heading = text[max(0, offset - _TIME_BYTES) : end]
+            report = replace(report, time=last_timestamp(heading, before))
+        yield from _by_task(report, match, lines.decode("latin-1"))
 
 
-def _report(form: LauncherForm, match: re.Match[str], lines: str, offset: int) -> LaunchReport:
+def _report(form: LauncherForm, match: re.Match[str], lines: bytes, offset: int) -> LaunchReport:
     fields = {name: value for name, value in match.groupdict().items() if value}
-    words = lines[: 4 * _MAX_LINE_CHARS].encode("latin-1").decode("utf-8", "replace").split()
+    words = lines[: 4 * _MAX_LINE_CHARS].decode("utf-8", "replace").split()
     hosts = fields.get("hosts", "")
     return LaunchReport(
         rank=_integer(fields, "rank"),

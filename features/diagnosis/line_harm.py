@@ -19,14 +19,16 @@ _LEVELS: Final[dict[str, Severity]] = {  # glog writes one letter, as in `W0301 
 }
 _TOKEN = re.compile(r"\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>|[^\s\[\](<]+|\S")
 _WORD = re.compile(r"[^\s|\[\]()<>]+")
-_GLOG = re.compile(r"([DIWEFC])(?:\d{3,4})?")
+_GLOG = re.compile(r"([DIWEFC])(?:\d{3,8})?")
 _TIME = re.compile(r"\d\d:\d\d")
 _LEVEL_FIELD = re.compile(
     r"\b(?:level|lvl|levelname|severity|loglevel)[\"']?\s{0,3}[=:]\s{0,3}[\"']?([A-Za-z]{3,8})\b"
 )
 _EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception):?")
 _LIBRARIES = ("NCCL", "RCCL")  # their level WARN is for errors
-_PREFIX = re.compile(r"[^A-Za-z]*|[A-Z][a-z]{2}|.*[\d:=./_|].*|[\w.-]*-[\w.-]*|NCCL|RCCL|UCX")
+_PREFIX = re.compile(
+    r"[^A-Za-z]*|[A-Z][a-z]{2}|.*[\d:=./_|].*|[\w.-]*-[\w.-]*|NCCL|RCCL|UCX|[Rr]ank"
+)
 
 _KERNEL_REPORT = re.compile(r"blocked for more than \d|\brcu\b|\bXid\b")
 _ENDS = re.compile(
@@ -38,7 +40,7 @@ _ENDS = re.compile(
 )
 _RETRIES = re.compile(
     r"(?i)\bretrying\b|\bwill (?:be )?re-?tr(?:y|ied)|\btry(?:ing)? again (?:in|after)\b"
-    r"|\bretry(?:ing)? (?:in|after|number|attempt|#)|\bre-?connecting\b"
+    r"|\bretry(?:ing)? (?:in|after|number|attempt|loop|#)|\bre-?connecting\b"
 )
 _ATTEMPT = re.compile(
     r"(?i)\b(?:attempt|retry|try)(?: number)?[ :#]{1,3}(\d{1,4}) ?(?:/|of|out of) ?(\d{1,4})"
@@ -48,7 +50,9 @@ _NO_HARM = re.compile(
     r"|\busing\b.{1,80}\binstead\b|\busing (?:the )?default|\bdefaulting to\b"
     r"|\bnon-?fatal\b|\bnot fatal\b|\brecovered\b|\bre-?connected\b|\bcorrected\b"
     r"|\b(?:be|safe to|safely) ignored?\b|\bOK\W*$|[A-Z]\w+Warning\b"
-    r"|^(?:cat|ls|rm|stat|find|grep|head|tail|readlink|which): .{0,300}[Nn]o such file"
+    r"|(?:^|[\s>])(?:cat|ls|rm|stat|find|grep|head|tail|readlink|which): .{0,300}no such file"
+    r"|(?:^|[\s>])(?:chown|chmod|sysctl|dmesg|sudo|renice|bash): .{0,300}"
+    r"(?:permission denied|not permitted)|\brestored\b"
 )
 _DENIED = re.compile(
     r"(?i)\b(?:no|not|never|cannot|failed to|unable to|without) (?:a )?(?:be )?"
@@ -105,7 +109,8 @@ def _prefix_tokens(head: str) -> Iterator[str]:
     for number, match in enumerate(_TOKEN.finditer(head)):
         token = match[0]
         yield token
-        is_name = before == "-" or head[match.end() : match.end() + 1] == "["  # `- name -`, `a[7]:`
+        rest = head[match.end() :]
+        is_name = before == "-" or rest.startswith(("[", " - "))  # `- name -`, `name[7]:`
         if number == _MAX_TOKENS or not (
             token[0] in "[(<" or is_name or _PREFIX.fullmatch(token) or token in _LEVELS
         ):

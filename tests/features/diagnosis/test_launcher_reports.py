@@ -227,6 +227,14 @@ node-1: task list is empty
     assert parse_launcher_reports(text, None) == []
 
 
+def test_report_in_a_very_long_line() -> None:
+    """Commands that launchers quote may be long; each part of a text is searched once."""
+    line = "command python " * 50_000 + "exits with return code = -9"
+    [report] = parse_launcher_reports(f"a\n{line}".encode(), None)
+    assert (report.exit_code, report.offset) == (-9, 2)
+    assert report.line.endswith("return code = -9")
+
+
 def test_time_of_nearest_earlier_line() -> None:
     text = b"[1970-01-01 00:00:03] step\nsrun: error: node-1: task 3: Killed\n"
     [report] = parse_launcher_reports(text, None)

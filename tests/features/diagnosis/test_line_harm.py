@@ -61,6 +61,13 @@ SXid (PCI:0000:c1:00.0): 11004, Non-fatal, Link 46 ingress invalid ACL
 pcieport 0000:40:01.1: AER: Corrected error received: 0000:41:00.0
 mce: [Hardware Error]: Corrected error, no action required.
 nfs: server filer-1 OK
+chown: changing ownership of '/root/.cache': Operation not permitted
+3: cat: /etc/motd: No such file or directory
+Lustre: connection to data-OST0001 was lost and is restored
+I20260304 12:00:00.123 77 reader.cc:1] Connection reset by peer
+root - INFO - Broken pipe
+rank 3: WARNING: Broken pipe
+wandb: Network error (ConnectTimeout), entering retry loop.
 mlx5_core 0000:5e:00.0 ens5f0np0: link recovered after 1 s
 S3 read of shard 7: Connection reset by peer, retrying in 2 s
 ERROR read of /data/shard-7 failed with Errno 5; will retry
@@ -139,6 +146,9 @@ the link was not recovered
 mount: /data: Stale file handle
 MemoryError
 python: can't open file '/job/train.py': [Errno 2] No such file or directory
+E20260304 12:06:30.123 77 reader.cc:1] Connection reset by peer
+rank 3: ERROR: Broken pipe
+chown: changing ownership of '/job/out': No space left on device
 cp: cannot stat '/data/index.json': No such file or directory
 AssertionError: Rank 5: found NaN in local forward loss calculation
 Bus error (core dumped)
