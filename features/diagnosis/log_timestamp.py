@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from functools import lru_cache
 
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
@@ -19,6 +20,7 @@ _DATED = re.compile(
     + rb" ?(?P<zone>Z\b|UTC\b|[+-]\d\d:?\d\d\b)?"
     rb"|(?P<us_month>\d\d)/(?P<us_day>\d\d)/(?P<us_year>\d{4}) (?P<us_clock>\d\d:\d\d:\d\d)"
 )  # fmt: skip
+_DATED_GROUPS = ("year", "month", "day", "clock", "fraction", "zone")
 _EPOCH_SECONDS = re.compile(rb"^\[?(?P<seconds>1\d{9})\.(?P<fraction>\d{3,9})\b")
 _WITHOUT_YEAR = re.compile(  # glog format: level, month, day and time, without a year
     rb"\b[IWEFDC](?P<month>1[0-2]|0?[1-9])(?P<day>\d\d) +" + _TIME_OF_DAY
@@ -76,14 +78,13 @@ def last_timestamp(text: bytes, before: int | None, most_lines: int = 200) -> in
 
 
 def _with_date(match: re.Match[bytes]) -> int | None:
-    prefix = "us_" if match["us_year"] else ""
-    names = ("year", "month", "day")
-    year, month, day = (int(match[f"{prefix}{name}"]) for name in names)
-    clock = match[f"{prefix}clock"]
-    seconds = _epoch_seconds(year, month, day, clock)
+    year, month, day, clock, fraction, zone = match.group(*_DATED_GROUPS)
+    if year is None:
+        year, month, day, clock = match.group("us_year", "us_month", "us_day", "us_clock")
+    seconds = _epoch_seconds(int(year), month, day, clock)
     if seconds is None:
         return None
-    return seconds * SECOND + _nanoseconds(match["fraction"]) - _zone_offset(match["zone"])
+    return seconds * SECOND + _nanoseconds(fraction) - _zone_offset(zone)
 
 
 def _zone_offset(zone: bytes | None) -> int:
@@ -98,21 +99,30 @@ def _without_year(match: re.Match[bytes], before: int) -> int | None:
     """Return the latest matching time that is at most one day after `before`."""
     latest = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year + 1
     for year in (latest, latest - 1, latest - 2):
-        seconds = _epoch_seconds(year, int(match["month"]), int(match["day"]), match["clock"])
+        seconds = _epoch_seconds(year, match["month"], match["day"], match["clock"])
         if seconds is not None and seconds * SECOND <= before + DAY:
             return seconds * SECOND + _nanoseconds(match["fraction"])
     return None
 
 
-def _epoch_seconds(year: int, month: int, day: int, clock: bytes) -> int | None:
-    hour, minute, second = (int(part) for part in clock.split(b":"))
-    try:
-        moment = dt.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=dt.UTC)
-    except ValueError:
+def _epoch_seconds(year: int, month: bytes, day: bytes, clock: bytes) -> int | None:
+    minute = _epoch_minute(year, month, day, clock[:5])
+    if minute is None:
         return None
-    seconds = (moment - _EPOCH) // dt.timedelta(seconds=1)
+    seconds = minute * 60 + min(int(clock[6:]), 59)
     return seconds if 0 <= seconds < 2**33 else None
 
 
+@lru_cache(maxsize=1024)  # lines of a log share their minute
+def _epoch_minute(year: int, month: bytes, day: bytes, hour_minute: bytes) -> int | None:
+    """Return the minutes since 1970 UTC, or None if there is no such time."""
+    hour, minute = hour_minute.split(b":")
+    try:
+        moment = dt.datetime(year, int(month), int(day), int(hour), int(minute), tzinfo=dt.UTC)
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // dt.timedelta(minutes=1)
+
+
 def _nanoseconds(fraction: bytes | None) -> int:
-    return int((fraction or b"0").ljust(9, b"0"))
+    return int(fraction.ljust(9, b"0")) if fraction else 0
