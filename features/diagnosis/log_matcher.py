@@ -15,10 +15,12 @@ from forewarn.features.diagnosis.log_pattern import (
     expression_bytes,
     re2_options,
 )
+from forewarn.features.diagnosis.repeated_lines import LineSelection, RepeatedLines, any_digits
 
 __all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
 
 _SENTINEL = "sentinel of the combined automaton"
+_ERROR = "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
 
 
 class MatchedLine(NamedTuple):
@@ -39,7 +41,8 @@ class MatchedLine(NamedTuple):
 class LogMatcher:
     r"""A set of patterns compiled into one automaton.
 
-    The automaton is tried first: most text matches no pattern and needs no further work.
+    The automaton is tried first: most text matches no pattern and needs no further work. Lines that
+    repeat earlier ones, up to digits, are searched once.
 
     Parameters
     ----------
@@ -61,12 +64,12 @@ class LogMatcher:
     def __init__(self, patterns: Sequence[LogPattern]) -> None:
         self.patterns = tuple(patterns)
         self._single = [compile_pattern(pattern.expression) for pattern in self.patterns]
-        self._all = re2.Set.SearchSet(re2_options(MAX_MATCHER_BYTES))
-        for expression in (*(pattern.expression for pattern in self.patterns), _SENTINEL):
-            self._all.Add(expression_bytes(expression))
-        self._all.Compile()
-        if not self._all.Match(_SENTINEL.encode()):  # RE2 exceeds its memory silently
-            raise PatternError("are too many or too large for one automaton")
+        self._error = compile_pattern(_ERROR)
+        expressions = [pattern.expression for pattern in self.patterns]
+        self._all = _compile_set(expressions)
+        self._any_digits = _compile_set([any_digits(each) for each in (*expressions, _ERROR)])
+        self._repeated = RepeatedLines(self._could_match)
+        self._selected: tuple[bytes, LineSelection] = (b"", LineSelection(b"", [0], [0]))
 
     def first(self, line: bytes) -> LogPattern | None:
         """Return the first pattern that matches a line, or None."""
@@ -83,17 +86,51 @@ class LogMatcher:
         without : container of str
             Ids of patterns to skip. Patterns that match many lines cost the most time.
         """
+        selection = self._select(text)
         spans: dict[int, MatchedLine] = {}
-        for number in sorted(self._numbers(text)):
+        for number in sorted(self._numbers(selection.text)):
             pattern = self.patterns[number]
             if pattern.id not in without:
-                for start, end in find_matching_lines(self._single[number], text):
+                for start, end in _find_selected_lines(self._single[number], selection):
                     spans.setdefault(start, MatchedLine(start, end, pattern))
         yield from (spans[start] for start in sorted(spans))
+
+    def error_lines(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """Yield the start and end offsets of each line that has a word for an error."""
+        yield from _find_selected_lines(self._error, self._select(text))
+
+    def _select(self, text: bytes) -> LineSelection:
+        """Return the lines to search; both searches of a text share them."""
+        if self._selected[0] is not text:
+            self._selected = (text, self._repeated.select_new(text))
+        return self._selected[1]
+
+    def _could_match(self, line: bytes) -> bool:
+        return bool(self._any_digits.Match(line))
 
     def _numbers(self, text: bytes) -> list[int]:
         last = len(self.patterns)
         return [number for number in self._all.Match(text) or [] if number != last]
+
+
+def _compile_set(expressions: Sequence[str]) -> re2.Set:
+    """Return an automaton of expressions, the last of which is a sentinel."""
+    combined = re2.Set.SearchSet(re2_options(MAX_MATCHER_BYTES))
+    for expression in (*expressions, _SENTINEL):
+        combined.Add(expression_bytes(expression))
+    combined.Compile()
+    if not combined.Match(_SENTINEL.encode()):  # RE2 exceeds its memory silently
+        raise PatternError("are too many or too large for one automaton")
+    return combined
+
+
+def _find_selected_lines(
+    regular: re2._Regexp, selection: LineSelection
+) -> Iterator[tuple[int, int]]:
+    """Yield the offsets in the original text of each selected line that matches."""
+    for start, end in find_matching_lines(regular, selection.text):
+        original = selection.original_offset(start)
+        yield original, original + end - start
 
 
 def find_matching_lines(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:

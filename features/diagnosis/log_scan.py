@@ -7,8 +7,8 @@ from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher, find_matching_lines
-from forewarn.features.diagnosis.log_pattern import LogPattern, compile_pattern
+from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_template import log_template
 from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.telemetry.parsers.log_line import read_line
@@ -25,9 +25,6 @@ _MAX_UNKNOWN_LINES = 2_000
 _MAX_EXAMINED_LINES = 50_000
 _MAX_STEPS = 100
 _MAX_PHASE_LINES = 400  # the last ones are kept
-_ERROR = compile_pattern(
-    "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
-)
 _MARK_INTERVAL = 10 * SECOND  # nanoseconds
 _SPARSE_INTERVAL = MINUTE  # nanoseconds; every line is read where timestamps are farther apart
 _STRIDE_BYTES = 4096  # one timestamp is read per stride
@@ -176,7 +173,7 @@ class LogScan:
     def _record_unknown(self, text: bytes, known: set[int]) -> None:
         if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
             return
-        for start, end in find_matching_lines(_ERROR, text):
+        for start, end in self.matcher.error_lines(text):
             self._examined += 1
             if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
                 return
