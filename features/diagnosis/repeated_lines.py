@@ -92,7 +92,8 @@ class RepeatedLines:
         if not len(self._known):
             return np.ones(len(forms), dtype=bool)
         positions = np.searchsorted(self._known[:-1], forms)
-        return self._known[positions] != forms
+        is_new: BoolArray = self._known[positions] != forms
+        return is_new
 
     def _learn(self, text: bytes, starts: Int64Array, ends: Int64Array, forms: _Forms) -> None:
         """Add the forms that many lines of a text have, and that are of no interest."""
