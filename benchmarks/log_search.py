@@ -17,6 +17,7 @@ from functools import partial
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogScan
+from forewarn.features.diagnosis.progress_lines import learn_progress
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 
 _PART = 2**18
@@ -72,7 +73,7 @@ def _search(matcher: LogMatcher, parts: Sequence[bytes]) -> None:
 
 
 def _scan(matcher: LogMatcher, parts: Sequence[bytes]) -> None:
-    scan = LogScan(matcher)
+    scan = LogScan(matcher, progress=learn_progress(b"".join(parts[:1])))
     for part in parts:
         scan.feed(part)
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_template import log_template
 from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
+from forewarn.features.diagnosis.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.python_exceptions import traceback_ends
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
 from forewarn.features.time_units import MINUTE, SECOND
 
-__all__ = ["LogHit", "LogScan"]
+__all__ = ["UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep"]
 
+UNKNOWN_EXCEPTION: Final = LogPattern(
+    id="exception",
+    expression="Traceback",
+    role="root",
+    scope="application",
+    level="error",
+    says="an exception that is not in the knowledge base",
+    next="check its stack trace",
+)
 _MAX_LINE_CHARS = 500
 _MAX_HITS_PER_PATTERN = 20  # per pattern and attempt; more lines cost time and add no information
 _MAX_HITS = 5_000
@@ -24,11 +35,13 @@ _MAX_UNKNOWN_TEMPLATES = 200
 _MAX_UNKNOWN_LINES = 2_000
 _MAX_EXAMINED_LINES = 50_000
 _MAX_STEPS = 100
+_STEPS_BYTES = 2**12  # before the last step
+_MAX_STEPS_PER_CHUNK = 20
 _MAX_PHASE_LINES = 400  # the last ones are kept
+_NO_PROGRESS = learn_progress(b"")
 _MARK_INTERVAL = 10 * SECOND  # nanoseconds
 _SPARSE_INTERVAL = MINUTE  # nanoseconds; every line is read where timestamps are farther apart
 _STRIDE_BYTES = 4096  # one timestamp is read per stride
-_STEP = re.compile(rb"(?i)\b(?:global_step|iteration|iter|step)\b[^\w\n]{0,4}(\d{1,12})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,24 @@ class LogHit:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class LoggedStep:
+    """A line that says how far the training has come.
+
+    Attributes
+    ----------
+    number : int
+    time : int or None
+        Nanoseconds since 1970 UTC.
+    offset : int
+        Bytes from the start of the log.
+    """
+
+    number: int
+    time: int | None
+    offset: int
+
+
 @dataclass(slots=True)
 class LogScan:
     """Results of scanning one log, in bounded memory.
@@ -64,6 +95,8 @@ class LogScan:
     matcher : LogMatcher
     before : int or None
         Determines the year of timestamps without one, as in `parse_line_timestamp`.
+    progress : ProgressForm
+        The job's own lines of progress.
 
     Attributes
     ----------
@@ -81,8 +114,8 @@ class LogScan:
         The last lines that begin or end a quiet phase.
     first_steps : list of (int, int)
         Attempt number and time of the first step of each attempt.
-    steps : deque of (int, int)
-        Number and time of the last steps of each chunk.
+    steps : deque of LoggedStep
+        The last steps of each chunk.
     size : int
         Bytes read.
     tail : bytes
@@ -91,6 +124,7 @@ class LogScan:
 
     matcher: LogMatcher
     before: int | None = None
+    progress: ProgressForm = _NO_PROGRESS
     hits: list[LogHit] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     last: int | None = None
@@ -98,16 +132,22 @@ class LogScan:
     unknown: Counter[str] = field(default_factory=Counter)
     phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_MAX_PHASE_LINES))
     first_steps: list[tuple[int, int]] = field(default_factory=list)
-    steps: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_STEPS))
+    steps: deque[LoggedStep] = field(default_factory=lambda: deque(maxlen=_MAX_STEPS))
     size: int = 0
     tail: bytes = b""
     _counts: Counter[str] = field(default_factory=Counter)
     _new_lines: int = 0
     _examined: int = 0
     _segments: list[tuple[int, int]] = field(default_factory=list)  # (attempt, start offset)
+    _attempts: list[tuple[int, int]] = field(default_factory=list)  # the same, in the whole log
 
-    def feed(self, text: bytes) -> None:
-        """Scan the next chunk of the log, which must consist of whole lines."""
+    def feed(self, text: bytes, *, is_last: bool = False) -> None:
+        """Scan the next chunk of the log, which must consist of whole lines.
+
+        Lines of the last chunk are counted from zero: those before the end matter most.
+        """
+        if is_last:
+            self._counts.clear()
         known = set[int]()
         self._segments = [(len(self.starts), 0)]
         exhausted = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
@@ -117,9 +157,24 @@ class LogScan:
         self._record_unknown(text, known)
         self._record_times(text)
         self._record_first_steps(text)
-        self._record_last_step(text)
+        self._record_last_steps(text, is_last=is_last)
         self.size += len(text)
         self.tail = (self.tail + text)[-4096:]
+
+    def add_exceptions(self, text: bytes) -> None:
+        """Add the ends of stack traces that no pattern matched; `text` is the whole log."""
+        known = {hit.offset for hit in self.hits if hit.pattern.role != "confirmation"}
+        for offset, line in traceback_ends(text):
+            if offset in known:
+                continue
+            pattern = self.matcher.first(line)
+            if pattern is None or pattern.role not in ("root", "cascade", "ended"):
+                pattern = UNKNOWN_EXCEPTION
+            shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
+            attempt = sum(1 for _, start in self._attempts if start <= offset)
+            time = self._time_of_line(text, offset)
+            self.hits.append(LogHit(pattern, time, shown, offset, attempt))
+        self.hits.sort(key=lambda hit: hit.offset)
 
     def last_before(self, at: int) -> int | None:
         """Return the last time at or before `at`, to within 10 s, or None."""
@@ -157,11 +212,11 @@ class LogScan:
         line = text[start : min(end, start + _MAX_LINE_CHARS)].decode("utf-8", "replace").strip()
         if pattern.by_kernel and read_line(line, HostClock()).writer == "program":
             return
-        time = last_timestamp(text[max(0, end - 16 * _STRIDE_BYTES) : end], self.before)
-        time = self.last if time is None else time
+        time = self._time_of_line(text, start)
         if pattern.attempt:
             self.starts.append(time)
             self._segments.append((len(self.starts), end))
+            self._attempts.append((len(self.starts), self.size + end))
             self._counts.clear()
         hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
         if pattern.phase is not None:
@@ -190,24 +245,30 @@ class LogScan:
         for (attempt, start), end in zip(self._segments, ends, strict=True):
             if self.first_steps and self.first_steps[-1][0] >= attempt:
                 continue
-            match = _STEP.search(text, start, end)
-            if match is not None:
-                time = last_timestamp(
-                    text[max(start, match.end() - _STRIDE_BYTES) : match.end()], self.before
-                )
-                time = self.last if time is None else time
+            step = self.progress.search(text, start, end)
+            if step is not None:
+                time = self._time_of_line(text, step.offset)
                 if time is not None:
                     self.first_steps.append((attempt, time))
 
-    def _record_last_step(self, text: bytes) -> None:
-        """Record the last step of a chunk, which clock offsets are estimated from."""
-        end = len(text)
-        for _ in range(50):
-            start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
-            line = text[start:end]
-            match, time = _STEP.search(line), parse_line_timestamp(line, self.before)
-            if match and time is not None:
-                self.steps.append((int(match[1]), time))
-            if start == 0:
-                return
-            end = start
+    def _record_last_steps(self, text: bytes, *, is_last: bool) -> None:
+        """Record the last step of a chunk; of the last chunk several, which compare clocks."""
+        last = self.progress.last(text)
+        if last is None:
+            return
+        start = text.rfind(b"\n", 0, max(0, last.offset - _STEPS_BYTES)) + 1
+        block = text[start:] if is_last else text[last.offset :]
+        start = start if is_last else last.offset
+        for step in self.progress.first_lines(block, _STEPS_BYTES)[-_MAX_STEPS_PER_CHUNK:]:
+            time = self._time_of_line(text, start + step.offset)
+            self.steps.append(LoggedStep(step.number, time, self.size + start + step.offset))
+
+    def _time_of_line(self, text: bytes, offset: int) -> int | None:
+        """Return the time of a line, or of the nearest earlier line with one."""
+        end = text.find(b"\n", offset)
+        end = len(text) if end < 0 else end
+        time = parse_line_timestamp(text[text.rfind(b"\n", 0, offset) + 1 : end], self.before)
+        if time is not None:
+            return time
+        time = last_timestamp(text[max(0, end - 16 * _STRIDE_BYTES) : end], self.before)
+        return self.last if time is None else time

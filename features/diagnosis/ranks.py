@@ -166,9 +166,17 @@ class Ranks:
                 return False
         return True
 
-    def mentioned(self, numbers: Iterable[int]) -> Ranks:
-        """Return the ranks of a job without `ranks.csv`: those that other parts mention."""
-        return Ranks({number: Rank(number) for number in sorted(set(numbers))}, listed=False)
+    def mentioned(self, numbers: Iterable[int], machines: Mapping[int, str]) -> Ranks:
+        """Return the ranks of a job without `ranks.csv`: those that other parts mention.
+
+        Parameters
+        ----------
+        numbers : iterable of int
+        machines : mapping of int to str
+            Machines by rank, as far as logs state them.
+        """
+        table = {n: Rank(n, machines.get(n)) for n in sorted({*numbers, *machines})}
+        return Ranks(table, listed=False)
 
 
 def parse_ranks(text: str, name: str) -> Ranks:

@@ -89,6 +89,8 @@ def _kind(
 ) -> tuple[Kind, int | None, int | None]:
     """Return the kind of problem, the start of the stall, and when it was confirmed."""
     kinds = {finding.kind for finding in findings}
+    if "ended" in kinds:
+        return "ended", None, at
     if "crash" in kinds:
         return "crash", None, at
     hang = detect_hang(probes, at)

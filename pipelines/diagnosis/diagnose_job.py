@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, Diagnosis, Evidence
 from forewarn.pipelines.diagnosis.loaded_job import read_job
-from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot
+from forewarn.pipelines.diagnosis.parts.job_part import UNKNOWN_TIME, JobSnapshot
 from forewarn.pipelines.diagnosis.site_context import SiteContext
 from forewarn.pipelines.runtime.timestamps import format_iso
 
@@ -30,12 +31,15 @@ class DiagnosedJob:
     diagnosis : Diagnosis
     seconds : float
         Run time including reading.
+    files : tuple of FileReading
+        How each file was understood.
     """
 
     job: str
     snapshot: JobSnapshot
     diagnosis: Diagnosis
     seconds: float
+    files: tuple[FileReading, ...] = ()
 
     def line(self) -> dict[str, Any]:
         """Return the verdict as the command prints it (docs/formats.md, section 10)."""
@@ -62,17 +66,22 @@ class DiagnosedJob:
             "evidence_from": list(verdict.evidence_from),
             "machines": sorted({row.machine for row in ranks.table.values() if row.machine}),
             "blind": list(verdict.blind),
+            "files": [_file_row(file) for file in self.files],
             "at": _format_time(self.snapshot.at),
             "seconds": round(self.seconds, 3),
         }
 
 
 def _format_time(moment: int | None) -> str | None:
-    return None if moment is None else format_iso(moment)
+    return None if moment is None or moment == UNKNOWN_TIME else format_iso(moment)
 
 
 def _culprit_row(culprit: CulpritCandidate) -> dict[str, Any]:
     return {"rank": culprit.rank, "machine": culprit.machine, "why": culprit.why}
+
+
+def _file_row(file: FileReading) -> dict[str, Any]:
+    return {"path": file.name, "read_as": file.read_as, "why": "; ".join(file.why)}
 
 
 def _candidate_row(candidate: CulpritCandidate, ranks: Ranks) -> dict[str, Any]:
@@ -123,4 +132,5 @@ def diagnose(
     started = time.perf_counter()
     reading = read_job(job, site).without(without)
     snapshot, verdict = reading.judge(at)
-    return DiagnosedJob(reading.folder.name, snapshot, verdict, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return DiagnosedJob(reading.folder.name, snapshot, verdict, seconds, reading.files)

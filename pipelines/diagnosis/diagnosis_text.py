@@ -13,7 +13,7 @@ _KIND_TEXT = {
     "slow": "is slowed down",
     "jitter": "has jitter",
     "crash": "has crashed",
-    "ended": "was ended",
+    "ended": "was ended on request",
     "unknown": "cannot be judged",
     "none": "has no known problem",
 }

@@ -6,15 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
 from forewarn.pipelines.diagnosis.parts.flight_part import read_flight
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
-from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, Part, PartResult
+from forewarn.pipelines.diagnosis.parts.job_part import UNKNOWN_TIME, JobSnapshot, Part, PartResult
 from forewarn.pipelines.diagnosis.parts.kernel_part import read_kernel
-from forewarn.pipelines.diagnosis.parts.logs_part import read_logs
+from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart, read_logs
 from forewarn.pipelines.diagnosis.parts.metrics_part import read_metrics
 from forewarn.pipelines.diagnosis.parts.profiles_part import read_profiles
 from forewarn.pipelines.diagnosis.parts.stacks_part import read_stacks
@@ -30,6 +31,10 @@ _USED_PARTS = {
     "metrics": ("kernel",),
     "kernel": ("metrics",),
 }
+
+_NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
+_NO_LOGS = "there is no log of a rank that shows progress"
+_PROGRESS_PROBES = ("metrics", "stack", "collective")
 
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
@@ -65,6 +70,12 @@ class LoadedJob:
     external: Mapping[str, Part]
     _judged: dict[tuple[object, ...], PartResult] = field(default_factory=dict, repr=False)
 
+    @property
+    def files(self) -> tuple[FileReading, ...]:
+        """How each log was understood."""
+        logs = self.parts.get("logs")
+        return logs.files if isinstance(logs, LogsPart) else ()
+
     def without(self, names: Collection[str]) -> LoadedJob:
         """Return the job as loaded from a folder that lacks some parts."""
         parts = {name: part for name, part in self.parts.items() if name not in names}
@@ -82,18 +93,18 @@ class LoadedJob:
         Raises
         ------
         JobFolderError
-            If no part has a time and `at` is None, or a part mentions a rank that is not in
-            `ranks.csv`.
+            If a part mentions a rank that is not in `ranks.csv`.
         """
         ranks = _all_ranks(self.folder, self.listed, self.parts)
-        moment = _moment(self.folder, self.parts, at)
+        moment = _moment(self.parts, at)
         timed = [name for name, part in self.parts.items() if part.last is not None]
         is_at_least = at is None and timed == ["flight"]
         snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external}, is_at_least)
         judged = {
             name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
         }
-        return snapshot, _fuse_parts(self.folder, snapshot, judged)
+        verdict = _fuse_parts(self.folder, snapshot, judged)
+        return snapshot, _as_far_as_seen(verdict, snapshot, judged)
 
     def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
         heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))
@@ -120,14 +131,15 @@ def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
         If a part is unusable and cannot be skipped.
     """
     site = SiteContext() if site is None else site
-    folder = JobFolder.open(job, site.patterns)
-    listed = folder.ranks()
-    return LoadedJob(folder, listed, dict(_read(folder, listed)), dict(site.parts()))
+    with JobFolder.open(job, site.patterns) as folder:
+        listed = folder.ranks()
+        return LoadedJob(folder, listed, dict(_read(folder, listed)), dict(site.parts()))
 
 
 def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
     for name, read in _READERS.items():
-        part = read(folder, listed) if folder.part(name) is not None else None
+        is_present = name == "logs" or folder.part(name) is not None  # logs may be anywhere
+        part = read(folder, listed) if is_present else None
         if part is not None:
             yield name, part
 
@@ -141,7 +153,9 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
         If a part mentions a rank that `ranks.csv` does not list.
     """
     if not listed.listed:
-        return listed.mentioned(rank for part in parts.values() for rank in part.ranks)
+        logs = parts.get("logs")
+        machines = logs.machines if isinstance(logs, LogsPart) else {}
+        return listed.mentioned((n for part in parts.values() for n in part.ranks), machines)
     for name, part in parts.items():
         unknown = part.ranks - listed.table.keys()
         if unknown:
@@ -152,11 +166,11 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
     return listed
 
 
-def _moment(folder: JobFolder, parts: Mapping[str, Part], at: int | None) -> int:
+def _moment(parts: Mapping[str, Part], at: int | None) -> int:
     times = [part.last for part in parts.values() if part.last is not None]
-    if at is not None or times:
-        return at if at is not None else max(times)
-    raise JobFolderError(f"{folder.path}: no part has a time, expected one, or --at TIME.")
+    if at is not None:
+        return at
+    return max(times, default=UNKNOWN_TIME)
 
 
 def _fuse_parts(
@@ -173,6 +187,20 @@ def _fuse_parts(
             *(text for r in judged.values() for text in r.blind),
         ],
     )
+
+
+def _as_far_as_seen(
+    verdict: Diagnosis, snapshot: JobSnapshot, judged: Mapping[str, PartResult]
+) -> Diagnosis:
+    """Return `unknown` instead of `none` where nothing shows that the job makes progress."""
+    is_explained = verdict.since is not None  # a quiet phase
+    if verdict.kind != "none" or is_explained or any(r.is_progressing for r in judged.values()):
+        return verdict
+    if any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes):
+        return verdict
+    has_logs = "logs" in snapshot.parts
+    missing = _NO_STEPS if has_logs else _NO_LOGS
+    return replace(verdict, kind="unknown", cause=verdict.cause or missing)
 
 
 def _absent_parts(folder: JobFolder, judged: Mapping[str, PartResult]) -> list[str]:

@@ -48,9 +48,9 @@ def baseline_ranks(snapshot: JobSnapshot, seed: int) -> dict[str, int | None]:
 
 def _oldest_log_rank(logs: LogsPart) -> int | None:
     times = [
-        (log.scan.last, log.file.rank)
+        (log.scan.last, log.rank)
         for log in logs.logs
-        if log.scan is not None and log.scan.last is not None and log.file.rank is not None
+        if log.scan is not None and log.scan.last is not None and log.rank is not None
     ]
     return min(times)[1] if times else None
 

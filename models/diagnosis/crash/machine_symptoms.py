@@ -17,8 +17,9 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["MachineSymptom", "hang_hardware_finding", "machine_candidates"]
 
-_MAX_LEAD = 10 * MINUTE
-_MAX_DELAY = MINUTE  # a program often reports a lost GPU first
+_MIN_LEAD = 10 * MINUTE
+_MAX_DELAY = 5 * MINUTE  # the kernel reports a hung task after 2 minutes, a lost server after 80 s
+_HARDWARE_SCOPES = ("gpu", "node", "fabric", "storage")
 _SEVERE_LEVELS = ("error", "critical")
 
 
@@ -38,24 +39,40 @@ class MachineSymptom:
     symptom: Symptom
     rank: int | None = None
 
-    def is_near(self, moment: int | None) -> bool:
-        """Return whether the symptom can belong to a failure at `moment`."""
+    def is_near(self, moment: int | None, waited: int = 0) -> bool:
+        """Return whether the symptom can belong to a failure at `moment`.
+
+        Parameters
+        ----------
+        moment : int or None
+            First failure of a rank, in nanoseconds since 1970 UTC.
+        waited : int
+            Time-out after which ranks failed, in nanoseconds: the cause is as much older.
+        """
         time = self.symptom.time
-        return time is None or moment is None or moment - _MAX_LEAD <= time <= moment + _MAX_DELAY
+        if self.symptom.is_survived:
+            return False
+        if time is None or moment is None:
+            return True
+        return moment - _MIN_LEAD - waited <= time <= moment + _MAX_DELAY
 
     @property
     def is_hardware(self) -> bool:
         """Whether it concerns the machine, not a program on it such as a launcher."""
-        hardware = self.symptom.scope in ("gpu", "node", "fabric", "storage")
+        hardware = self.symptom.scope in _HARDWARE_SCOPES
         return hardware and self.symptom.role in ("root", "confirmation")
 
 
 def machine_candidates(
-    symptoms: Sequence[MachineSymptom], ends: Sequence[RankExit], moment: int | None
+    symptoms: Sequence[MachineSymptom],
+    ends: Sequence[RankExit],
+    moment: int | None,
+    waited: int = 0,
 ) -> list[CulpritCandidate]:
     """Return the ranks or machines whose hardware failed when the job failed, in time order.
 
-    If several machines report a fault, the evidence is only moderate.
+    If several machines report a fault, the evidence is only moderate. An error of a program on a
+    machine says nothing about the machine; it counts for the only rank there that failed.
 
     Parameters
     ----------
@@ -63,15 +80,19 @@ def machine_candidates(
     ends : sequence of RankExit
     moment : int or None
         First failure of the job.
+    waited : int
+        Time-out after which ranks failed, in nanoseconds.
     """
     of_job = {end.machine for end in ends}
     severe = [
         item
         for item in symptoms
         if item.symptom.role == "root"
+        and item.symptom.is_counted
         and item.symptom.level in _SEVERE_LEVELS
-        and item.is_near(moment)
+        and item.is_near(moment, waited)
         and item.machine in of_job
+        and (item.symptom.scope in _HARDWARE_SCOPES or _rank_of(item, ends) is not None)
     ]
     severe.sort(
         key=lambda item: (item.symptom.time is None, item.symptom.time or 0, item.rank is None)
@@ -80,7 +101,7 @@ def machine_candidates(
     weight = STRONG if len(machines) == 1 else MODERATE
     candidates: dict[tuple[str, int | None], CulpritCandidate] = {}
     for item in severe:
-        rank = item.rank if item.rank is not None else _only_failed_rank(item.machine, ends)
+        rank = _rank_of(item, ends)
         why = f"{item.symptom.says}: {item.symptom.line}"
         candidate = CulpritCandidate(rank, why, weight, item.symptom.time, item.machine)
         candidates.setdefault((item.machine, rank), candidate)
@@ -109,13 +130,11 @@ def hang_hardware_finding(
     return JobFinding("hang", halves[0].why, halves, evidence=evidence)
 
 
+def _rank_of(item: MachineSymptom, ends: Sequence[RankExit]) -> int | None:
+    return item.rank if item.rank is not None else _only_failed_rank(item.machine, ends)
+
+
 def _only_failed_rank(machine: str, ends: Sequence[RankExit]) -> int | None:
     """Return the only rank of a machine that failed on its own, or None."""
-    failed = [
-        end.rank
-        for end in ends
-        if end.machine == machine
-        and (symptom := end.decisive) is not None
-        and symptom.role == "root"
-    ]
+    failed = [end.rank for end in ends if end.machine == machine and end.has_failed]
     return failed[0] if len(failed) == 1 else None

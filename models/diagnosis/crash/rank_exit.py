@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forewarn.features.diagnosis.line_harm import is_harmless
 from forewarn.features.diagnosis.log_pattern import LogPattern, Role, Scope
+from forewarn.features.diagnosis.python_exceptions import is_exception
 from forewarn.features.time_units import MINUTE, SECOND
 
-__all__ = ["RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]
+__all__ = ["NamedPeer", "RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]
 
-_RECENT_WINDOW = 10 * MINUTE  # before the exit of a rank
 _PRECEDING_WINDOW = MINUTE
-_MAX_FLUSH_DELAY = 5 * SECOND  # delay with which an earlier step may be logged
+_HARDWARE_SCOPES = ("gpu", "node", "fabric")
 _SIGNALS = {
     -4: "SIGILL (illegal instruction)",
     -7: "SIGBUS (inaccessible memory page)",
@@ -23,6 +24,20 @@ _SIGNALS = {
 }
 _SIGKILL_CODE = -9
 _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPeer:
+    """Peer that a line names: the one it waited for or lost, not the one that wrote the line.
+
+    Attributes
+    ----------
+    rank, machine : int and str, or None
+        At least one of them.
+    """
+
+    rank: int | None
+    machine: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,11 @@ class Symptom:
         Severity.
     is_report : bool
         Whether it is the exception that ended the rank.
+    is_survived : bool
+        Whether the rank, or the whole job, made progress afterwards.
+    peers : tuple of NamedPeer
+    by_kernel : bool
+        Whether only the kernel writes such a line.
     """
 
     source: Literal["logs", "exits", "kernel", "events"]
@@ -58,6 +78,27 @@ class Symptom:
     pattern: str | None = None
     level: str = "error"
     is_report: bool = False
+    is_survived: bool = False
+    peers: tuple[NamedPeer, ...] = ()
+    by_kernel: bool = False
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it may explain an end: it was not survived and says that it did harm."""
+        if self.role not in ("root", "cascade") or self.is_survived:
+            return False
+        return self.is_report or self.source != "logs" or not is_harmless(self.line)
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether it explains an end by itself, as an exception or a hardware error does.
+
+        Programs also report a missing file or a refused connection and go on.
+        """
+        if self.level not in ("error", "critical"):
+            return self.role == "cascade"
+        is_ended = self.is_report or is_exception(self.line) or self.pattern == "exception"
+        return is_ended or self.role == "cascade" or self.scope in _HARDWARE_SCOPES
 
 
 def symptom_from_line(
@@ -72,11 +113,28 @@ def symptom_from_line(
         pattern=pattern.id,
         level=pattern.level,
         is_report=is_report,
+        by_kernel=pattern.by_kernel,
     )
 
 
-def symptom_from_exit_code(code: int, time: int | None) -> Symptom | None:
-    """Return the symptom of an exit code, or None if the code does not indicate a cause."""
+def symptom_from_exit_code(
+    code: int, time: int | None, *, is_first: bool = False
+) -> Symptom | None:
+    """Return the symptom of an exit code, or None if the code does not indicate a cause.
+
+    Parameters
+    ----------
+    code : int
+        Negative for a signal.
+    time : int or None
+    is_first : bool
+        Whether the launcher saw this rank end before the others, whatever its code.
+    """
+    if is_first and code not in _REQUESTED_EXIT_CODES:
+        says, what = "ended before the others, as the launcher saw it", "check its log"
+        line = f"exit code {code}"
+        if code > 0 or code == -6:
+            return Symptom("exits", "root", "application", says, what, line, time)
     if code in _REQUESTED_EXIT_CODES or code == -6 or code > 0:
         return None
     reason = _SIGNALS.get(code, f"signal {-code}")
@@ -96,8 +154,12 @@ class RankExit:
     symptoms : tuple of Symptom
         The rank's own symptoms, in log order.
     exit_code : int or None
-    exit_time, last_write, last_step : int or None
+    exit_time, last_write : int or None
         Nanoseconds since 1970 UTC.
+    is_first : bool
+        Whether a launcher says that this rank ended before the others of its machine.
+    has_log : bool
+        Whether anything that the rank wrote was read.
     """
 
     rank: int
@@ -106,7 +168,8 @@ class RankExit:
     exit_code: int | None = None
     exit_time: int | None = None
     last_write: int | None = None
-    last_step: int | None = None
+    is_first: bool = False
+    has_log: bool = True
 
     @property
     def time(self) -> int | None:
@@ -116,34 +179,31 @@ class RankExit:
         return max((time for time in times if time is not None), default=None)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it ended on its own, by a symptom or by its exit code."""
+        symptom = self.decisive
+        if symptom is not None:
+            return symptom.role == "root"
+        return self.exit_code is not None and self.exit_code not in _REQUESTED_EXIT_CODES
+
+    @property
     def decisive(self) -> Symptom | None:
         """Symptom that explains why the rank ended; None if there is none, as after a SIGTERM.
 
         This is the rank's exception, unless its log shows a fault of GPU, node, fabric or storage
-        within a minute before. Without an exception it is the first symptom of the last 10 minutes,
-        and without that the exit code. Symptoms before the rank's last step do not count, because
-        it survived them.
+        within a minute before. Without an exception it is the first symptom that explains an end
+        by itself, then the exit code, then any symptom. Symptoms that were survived do not count,
+        nor do lines that say that they are harmless.
         """
-        symptoms = [symptom for symptom in self.symptoms if symptom.role in ("root", "cascade")]
+        symptoms = [symptom for symptom in self.symptoms if symptom.is_counted]
         report = next((symptom for symptom in reversed(symptoms) if symptom.is_report), None)
-        lines = [
-            symptom for symptom in symptoms if not symptom.is_report and not self._survived(symptom)
-        ]
+        lines = [symptom for symptom in symptoms if not symptom.is_report]
         if report is not None:
             return _preceding_hardware_fault(lines, report) or report
-        first = next((symptom for symptom in lines if self._is_recent(symptom)), None)
-        if first is None and self.exit_code is not None:
-            return symptom_from_exit_code(self.exit_code, self.exit_time)
-        return first
-
-    def _survived(self, symptom: Symptom) -> bool:
-        is_before = symptom.time is not None and self.last_step is not None
-        return is_before and (self.last_step or 0) > (symptom.time or 0) + _MAX_FLUSH_DELAY
-
-    def _is_recent(self, symptom: Symptom) -> bool:
-        return (
-            symptom.time is None or self.time is None or symptom.time >= self.time - _RECENT_WINDOW
-        )
+        strong = next((symptom for symptom in lines if symptom.is_strong), None)
+        if strong is None and self.exit_code is not None:
+            strong = symptom_from_exit_code(self.exit_code, self.exit_time, is_first=self.is_first)
+        return strong or next(iter(lines), None)
 
 
 def _preceding_hardware_fault(lines: Sequence[Symptom], report: Symptom) -> Symptom | None:

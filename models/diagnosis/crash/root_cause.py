@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from forewarn.features.diagnosis.stated_timeout import stated_timeout
 from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.models.diagnosis.crash.accused_peers import accused_peers
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom, machine_candidates
 from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
 from forewarn.models.diagnosis.verdict.job_verdict import (
@@ -23,22 +26,30 @@ _TIME_UNCERTAINTY = 2 * SECOND  # times in error files are whole seconds
 _SIGKILL_GRACE = 15 * SECOND  # a launcher waits 30 s between SIGTERM and SIGKILL
 _SAME_ERROR_WINDOW = MINUTE
 _MIN_RANKS_WITH_SAME_ERROR = 3
+_MAX_OTHERS = 3
 MaskFunction = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class _RanksByRole:
-    """Ranks by the kind of their decisive symptom."""
+    """Ranks by the kind of their decisive symptom, and the longest time-out that they state."""
 
     roots: Mapping[int, Symptom]
     waited: Mapping[int, Symptom]
     silent: tuple[int, ...]
+
+    @property
+    def timeout(self) -> int:
+        """Longest time-out that a waiting rank states, in nanoseconds."""
+        spans = (stated_timeout(symptom.line) for symptom in self.waited.values())
+        return max((span for span in spans if span is not None), default=0)
 
 
 def find_root_cause(
     ends: Sequence[RankExit],
     *,
     machine_symptoms: Sequence[MachineSymptom] = (),
+    others: Sequence[Symptom] = (),
     masked: MaskFunction = str,
 ) -> JobFinding | None:
     """Return the rank that failed first, or None if there is no sign of a crash.
@@ -54,28 +65,87 @@ def find_root_cause(
         All ranks of the job in its last attempt, on a common clock.
     machine_symptoms : sequence of MachineSymptom
         Symptoms of machines and GPUs from kernel logs and records.
+    others : sequence of Symptom
+        Symptoms of unknown ranks, which say why the job ended but not where.
     masked : callable
         Converts an error message to its template, so that messages can be compared.
     """
-    if not any(end.symptoms or end.exit_code for end in ends):
+    ends = _without_shared_lines(ends, masked)
+    others = [symptom for symptom in others if symptom.is_counted and symptom.is_strong]
+    signs = any(end.symptoms or end.exit_code for end in ends)
+    if not signs and not machine_symptoms and not others:
         return None
     split = _split_by_role(ends)
     moment = _first_time(ends, split)
-    hardware = machine_candidates(machine_symptoms, ends, moment)
+    hardware = machine_candidates(machine_symptoms, ends, moment, split.timeout)
     if _is_program_error(split, ends, masked) and not hardware:
         return _program_error(split)
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
+    accused = accused_peers(ends)
     if not candidates:
-        candidates = _silent_candidates(split, ends)
+        candidates = accused or _silent_candidates(split, ends)
+    elif len(candidates) > 1:
+        candidates += _confirmed(accused, candidates, ends)
     leader = candidates[0] if candidates else None
     return JobFinding(
         "crash",
-        _cause(leader, split),
+        _cause(leader, split, others),
         tuple(candidates),
         waiting=frozenset(split.waited) - {candidate.rank for candidate in candidates},
-        evidence=tuple(_evidence(ends, split, machine_symptoms, moment)),
+        evidence=(
+            *_evidence(ends, split, machine_symptoms, moment),
+            *(_other_evidence(symptom) for symptom in others[:_MAX_OTHERS]),
+        ),
         after_hang=not (hardware or split.roots),
     )
+
+
+def _without_shared_lines(ends: Sequence[RankExit], masked: MaskFunction) -> list[RankExit]:
+    """Return the ranks without lines that most of them wrote, if one has an error of its own.
+
+    A library that is missing everywhere did no harm where only one rank failed.
+    """
+    templates = {
+        end.rank: {symptom: masked(symptom.line) for symptom in end.symptoms if _is_own(symptom)}
+        for end in ends
+    }
+    counts = Counter(line for lines in templates.values() for line in set(lines.values()))
+    least = max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
+    shared = {line for line, number in counts.items() if number >= least}
+    has_own = any(
+        symptom.is_strong and line not in shared
+        for lines in templates.values()
+        for symptom, line in lines.items()
+    )
+    if not has_own or not shared:
+        return list(ends)
+    return [
+        replace(
+            end,
+            symptoms=tuple(
+                symptom
+                for symptom in end.symptoms
+                if templates[end.rank].get(symptom) not in shared
+            ),
+        )
+        for end in ends
+    ]
+
+
+def _is_own(symptom: Symptom) -> bool:
+    return symptom.role == "root" and symptom.is_counted and not symptom.is_report
+
+
+def _confirmed(
+    accused: Sequence[CulpritCandidate],
+    candidates: Sequence[CulpritCandidate],
+    ends: Sequence[RankExit],
+) -> list[CulpritCandidate]:
+    """Return the accused peers that are among the candidates, which others then confirm."""
+    machines = {end.rank: end.machine for end in ends}
+    ranks = {candidate.rank for candidate in candidates} - {None}
+    hosts = {c.machine or machines.get(c.rank or -1) for c in candidates} - {None}
+    return [c for c in accused if c.rank in ranks or (c.rank is None and c.machine in hosts)]
 
 
 def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
@@ -198,8 +268,16 @@ def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[Cu
     return [CulpritCandidate(rank, why, WEAK) for rank in split.silent]
 
 
-def _cause(leader: CulpritCandidate | None, split: _RanksByRole) -> str:
+def _other_evidence(symptom: Symptom) -> Evidence:
+    return Evidence("logs", f"{symptom.says}: {symptom.line}", None, symptom.time)
+
+
+def _cause(leader: CulpritCandidate | None, split: _RanksByRole, others: Sequence[Symptom]) -> str:
     if leader is None:
+        roots = [*split.roots.values(), *(s for s in others if s.role == "root")]
+        if roots:
+            first = min(roots, key=_sort_key)
+            return f"{first.says}: {first.line}; {first.next}"
         if split.waited and not split.silent:
             return "all ranks waited for each other until the time-out, and none failed on its own"
         return "the job was ended, and no rank logged a reason"
@@ -226,7 +304,7 @@ def _evidence(
         code = codes[rank]
         ended = "exit code unknown" if code is None else f"exit code {code}"
         items.append(Evidence("exits", f"rank {rank} logged no error, {ended}", rank))
-    hardware = [s for s in machine_symptoms if s.is_near(moment) and s.is_hardware]
+    hardware = [s for s in machine_symptoms if s.is_near(moment, split.timeout) and s.is_hardware]
     return items + [
         Evidence(
             s.symptom.source,

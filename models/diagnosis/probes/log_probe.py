@@ -10,7 +10,7 @@ import numpy as np
 from forewarn.features.time_units import MINUTE, SECOND, SECONDS_PER_MINUTE
 from forewarn.models.diagnosis.verdict.probe import Probe
 
-__all__ = ["log_probe"]
+__all__ = ["log_probe", "silence_limit"]
 
 _MIN_GAPS = 5
 _MIN_SILENCE = 8 * MINUTE  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
@@ -38,7 +38,7 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
     if not times:
         return Probe("log", "blind", None, "no log of a rank has timestamps")
     rank = max(times, key=lambda number: (times[number], -number))
-    silence, limit = at - times[rank], _silence_limit([mark for mark in marks if mark <= at])
+    silence, limit = at - times[rank], silence_limit([mark for mark in marks if mark <= at])
     if silence < limit:
         if len(times) < len(last_writes):
             missing = len(last_writes) - len(times)
@@ -55,7 +55,7 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
     return Probe("log", "idle", times[rank], why, confirmed_at=times[rank] + limit)
 
 
-def _silence_limit(marks: Sequence[int]) -> int:
+def silence_limit(marks: Sequence[int]) -> int:
     """Return how long a job may be silent: twice the 90th percentile of its gaps, or 8 minutes."""
     gaps = np.diff(np.unique(np.array(marks, dtype=np.int64)))
     if len(gaps) < _MIN_GAPS:

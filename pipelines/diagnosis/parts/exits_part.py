@@ -52,15 +52,21 @@ class ExitsPart:
 
     def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return the rank that exited first; with logs, the part `logs` does this."""
+        is_done = self._all_succeeded(snapshot)
         if "logs" in snapshot.parts:
-            return PartResult()
+            return PartResult(is_progressing=is_done)
         ends = []
         for rank in snapshot.ranks.table:
             last = self.last_exit(rank, snapshot.at)
             code, time = (None, None) if last is None else (last.code, last.time)
             ends.append(RankExit(rank, snapshot.ranks.machine(rank), (), code, time))
         finding = find_root_cause(ends, machine_symptoms=event_symptoms(snapshot, load_patterns()))
-        return PartResult(findings=() if finding is None else (finding,))
+        findings = () if finding is None else (finding,)
+        return PartResult(findings=findings, is_progressing=is_done)
+
+    def _all_succeeded(self, snapshot: JobSnapshot) -> bool:
+        ends = [self.last_exit(rank, snapshot.at) for rank in snapshot.ranks.table]
+        return all(end is not None and end.code == 0 for end in ends)
 
 
 def read_exits(folder: JobFolder, ranks: Ranks) -> ExitsPart | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import Ranks, parse_ranks
 from forewarn.features.errors import InputError
+from forewarn.pipelines.diagnosis.parts.job_archive import unpacked
 from forewarn.pipelines.storage.files.regular_files import require_regular
 
 __all__ = ["PARTS", "JobFolder", "JobFolderError", "read_text"]
@@ -27,56 +30,78 @@ _MAX_TABLE_BYTES = 256 * 2**20
 
 
 class JobFolderError(InputError):
-    """A folder that is not a job's folder."""
+    """A path that is not a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFolder:
-    """A job's folder.
+    """A job: a folder with parts, a folder of any logs, a single log, or an unpacked archive.
 
     Attributes
     ----------
     path : Path
+        Folder or log.
     patterns : tuple of Path
         The site's changes of the knowledge base.
+    name : str
+        Name of the job.
+    present : frozenset of str
+        Names of the parts that exist.
     """
 
     path: Path
     patterns: tuple[Path, ...] = ()
+    name: str = ""
+    present: frozenset[str] = frozenset()
 
     @classmethod
-    def open(cls, path: Path, patterns: Sequence[Path] = ()) -> JobFolder:
-        """Open a folder.
+    @contextmanager
+    def open(cls, path: Path, patterns: Sequence[Path] = ()) -> Iterator[JobFolder]:
+        """Open a job; the files of an archive exist until the context ends.
 
         Raises
         ------
         JobFolderError
-            If it does not exist or contains no part.
+            If it does not exist or contains no file.
+        ArchiveError
+            If an archive cannot be read.
         """
-        if not path.is_dir():
-            raise JobFolderError(f"{path}: is not a folder, expected a job folder.")
-        folder = cls(path, tuple(patterns))
-        if all(folder.part(name) is None for name in PARTS):
-            raise JobFolderError(
-                f"{path}: contains no part of a job, expected at least one of "
-                f"{', '.join(PARTS.values())}."
-            )
-        return folder
-
-    @property
-    def name(self) -> str:
-        """Name of the job, which is the name of its folder."""
-        return self.path.resolve().name
+        name = path.resolve().name
+        if path.is_file() and tarfile.is_tarfile(path):
+            with unpacked(path) as folder:
+                yield _open_folder(_only_folder(folder), patterns, name.partition(".t")[0])
+        elif path.is_file():
+            yield cls(path, tuple(patterns), name)
+        else:
+            yield _open_folder(path, patterns, name)
 
     def part(self, name: str) -> Path | None:
         """Return the path of a part, or None if it is absent."""
-        path = self.path / PARTS[name]
-        return path if path.exists() else None
+        return self.path / PARTS[name] if name in self.present else None
 
     def ranks(self) -> Ranks:
         """Read `ranks.csv`; without it, return an empty table that is not `listed`."""
         path = self.part("ranks")
         return Ranks({}, listed=False) if path is None else parse_ranks(read_text(path), str(path))
+
+
+def _open_folder(path: Path, patterns: Sequence[Path], name: str) -> JobFolder:
+    if not path.is_dir():
+        raise JobFolderError(f"{path}: does not exist, expected the folder or a log of a job.")
+    if not any(file.is_file() for file in path.rglob("*")):
+        raise JobFolderError(
+            f"{path}: contains no file of a job, expected logs or at least one of "
+            f"{', '.join(PARTS.values())}."
+        )
+    present = frozenset(part for part, below in PARTS.items() if (path / below).exists())
+    return JobFolder(path, tuple(patterns), name, present)
+
+
+def _only_folder(folder: Path) -> Path:
+    """Return the only folder in a folder, as archives often have one, or the folder itself."""
+    inside = list(folder.iterdir())
+    is_wrapped = len(inside) == 1 and inside[0].is_dir() and inside[0].name not in PARTS.values()
+    return inside[0] if is_wrapped else folder
 
 
 def read_text(path: Path) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
 
-__all__ = ["JobSnapshot", "Part", "PartResult"]
+__all__ = ["UNKNOWN_TIME", "JobSnapshot", "Part", "PartResult"]
+
+UNKNOWN_TIME: Final = 2**62  # of a verdict on data without any time: nothing is later
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,15 @@ class PartResult:
         Quiet phases, in any order.
     blind : tuple of str
         Unusable data with reasons, such as `logs 3.log: no timestamps`.
+    is_progressing : bool
+        Whether the job was seen to make steps until the end of the data, or to succeed.
     """
 
     probe: Probe | None = None
     findings: tuple[JobFinding, ...] = ()
     phases: tuple[Phase, ...] = ()
     blind: tuple[str, ...] = ()
+    is_progressing: bool = False
 
 
 class Part(Protocol):

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_scan import LogHit, LogScan
+from forewarn.features.diagnosis.log_scan import LoggedStep, LogHit, LogScan
+from forewarn.features.diagnosis.named_peer import named_peers
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.features.time_units import MINUTE
+from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
 from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom, symptom_from_line
+from forewarn.models.diagnosis.probes.log_probe import silence_limit
 from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
+from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
 from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
 __all__ = ["JobAttempt", "attempt_at"]
 
 # A launcher's report of an exit says nothing about the machine, and the launcher itself may have
-# sent the signal. `exits.csv` has the same information with times.
+# sent the signal.
 _LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
 _OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b")
+_OWN_FLUSH_DELAY = 5 * SECOND  # an earlier step of the same rank may be written after an error
+_OTHER_CLOCK_ERROR = MINUTE  # clocks of machines differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +39,33 @@ class JobAttempt:
     ----------
     logs : tuple of ScannedLog
         Logs of this attempt in torchrun's tree, and all logs outside of it.
+    launched : LaunchedRanks
+        Machines and ends of the ranks as the text states them.
     at, start : int and (int or None)
         Nanoseconds since 1970 UTC.
     number : int
         Attempt number in torchrun's tree.
+    last_step : int or None
+        Time of the last step of any rank.
     """
 
     logs: tuple[ScannedLog, ...]
+    launched: LaunchedRanks
     at: int
     start: int | None
     number: int
+    last_step: int | None = field(default=None, init=False)
     _by_rank: dict[int | None, list[ScannedLog]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        """Index the logs by rank."""
+        """Index the logs by rank, and find the last step of the job."""
+        times = [step.time for log in self.logs for step in self.steps(log)]
+        known = max((time for time in times if time is not None), default=None)
+        object.__setattr__(self, "last_step", known)
         for log in self.logs:
-            self._by_rank.setdefault(log.file.rank, []).append(log)
+            self._by_rank.setdefault(log.rank, []).append(log)
 
     @property
     def since(self) -> int | None:
@@ -74,32 +89,33 @@ class JobAttempt:
         """Return the last write of each rank; None if none of its logs has times."""
         writes: dict[int, int | None] = {}
         for log in self.logs:
-            if log.file.rank is None or log.scan is None or not log.scan.size:
+            if log.rank is None or log.scan is None or not log.scan.size:
                 continue
-            time, before = log.scan.last_before(self.at), writes.get(log.file.rank)
+            time, before = log.scan.last_before(self.at), writes.get(log.rank)
             known = [moment for moment in (time, before) if moment is not None]
-            writes[log.file.rank] = max(known, default=None)
+            writes[log.rank] = max(known, default=None)
         return writes
 
     def marks(self, since: int | None) -> list[int]:
         """Return when any rank wrote since a time; none if that time is None."""
-        scans = [log.scan for log in self.logs if log.file.rank is not None]
+        scans = [log.scan for log in self.logs if log.rank is not None]
         every = {mark for scan in scans if scan is not None for mark in (*scan.marks, scan.last)}
         return [mark for mark in every if mark is not None and since is not None and mark >= since]
 
-    def last_step(self, rank: int | None = None) -> int | None:
-        """Return when the last step of a rank, or of any rank, was logged."""
-        logs = self.logs if rank is None else self.logs_of_rank(rank)
-        times = [time for log in logs if log.scan is not None for _, time in log.scan.steps]
-        return max((time for time in times if time <= self.at), default=None)
+    def steps(self, log: ScannedLog) -> Iterator[LoggedStep]:
+        """Yield the steps that a log shows, up to the time of the verdict."""
+        for step in log.scan.steps if log.scan is not None else ():
+            if step.time is None or step.time <= self.at:
+                yield step
 
     def offsets(self, ranks: Ranks) -> Mapping[str, int]:
         """Return by how much the clock of each machine is ahead."""
         steps: dict[str, list[tuple[int, int]]] = {}
         for log in self.logs:
-            machine = ranks.machine(log.file.rank) or log.file.machine
-            if machine is not None and log.scan is not None and log.file.rank is not None:
-                steps.setdefault(machine, []).extend(log.scan.steps)
+            machine = ranks.machine(log.rank) or log.stream.machine
+            if machine is not None and log.rank is not None:
+                timed = [(s.number, s.time) for s in self.steps(log) if s.time is not None]
+                steps.setdefault(machine, []).extend(timed)
         return clock_offsets(steps)
 
     def rank_exits(
@@ -108,14 +124,21 @@ class JobAttempt:
         """Return the exit of each rank, empty if there is no sign of one."""
         offsets, writes = self.offsets(ranks), self.last_writes()
         reports = self._master_reports()
+        launches = self.launched.ends(self.logs, ranks, self.at)
         ends = []
         for rank in ranks.table:
             machine = ranks.machine(rank)
             ahead = offsets.get(machine or "", 0)
             last = exits.last_exit(rank, self.at, self.since) if exits is not None else None
-            report = reports.get(rank)
-            code = last.code if last is not None else report.exit_code if report else None
-            symptoms = [*self._line_symptoms(rank), *self._error_symptoms(rank, report, matcher)]
+            report, launch = reports.get(rank), launches.get(rank)
+            code = report.exit_code if report else launch.exit_code if launch else None
+            time = launch.time if launch else None
+            if last is not None:
+                code, time = last.code, last.time
+            symptoms = [
+                *self._line_symptoms(rank, ranks),
+                *self._error_symptoms(rank, report, matcher),
+            ]
             ends.append(
                 RankExit(
                     rank,
@@ -125,17 +148,32 @@ class JobAttempt:
                         for symptom in sorted(symptoms, key=_sort_key)
                     ),
                     code,
-                    None if last is None or last.time is None else last.time - ahead,
+                    None if time is None else time - ahead,
                     None if (write := writes.get(rank)) is None else write - ahead,
-                    None if (step := self.last_step(rank)) is None else step - ahead,
+                    is_first=launch is not None and launch.is_first,
+                    has_log=rank in self._by_rank,
                 )
             )
         return ends
 
-    def _line_symptoms(self, rank: int) -> Iterator[Symptom]:
+    def _line_symptoms(self, rank: int, ranks: Ranks) -> Iterator[Symptom]:
         for log in self.logs_of_rank(rank):
-            for hit in self.hits(log.scan) if log.scan is not None else ():
-                yield symptom_from_line(hit.pattern, hit.line, hit.time)
+            yield from self._symptoms(log, ranks)
+
+    def _symptoms(self, log: ScannedLog, ranks: Ranks) -> Iterator[Symptom]:
+        """Yield the symptoms of a log, with the peers that its lines name."""
+        if log.scan is None:
+            return
+        own = list(self.steps(log))
+        step = self.last_step
+        for hit in self.hits(log.scan):
+            symptom = symptom_from_line(hit.pattern, hit.line, hit.time)
+            peers = tuple(
+                peer
+                for named in named_peers(hit.pattern, hit.line)
+                if (peer := self.launched.resolve(named, ranks)) is not None
+            )
+            yield replace(symptom, peers=peers, is_survived=_is_survived(hit, own, step))
 
     def _error_symptoms(
         self, rank: int, report: ErrorReport | None, matcher: LogMatcher
@@ -165,58 +203,84 @@ class JobAttempt:
         return reports
 
     def machine_symptoms(self, ranks: Ranks) -> list[MachineSymptom]:
-        """Return the symptoms in logs of machines, without exits reported by a launcher."""
+        """Return the symptoms in logs of machines and consoles whose machine is known."""
         named = {row.machine for row in ranks.table.values()} - {None}
         alone = next(iter(named)) if len(named) == 1 else None
         symptoms = []
-        for log in self.logs:
-            machine = log.file.machine or alone
-            if log.file.rank is not None or log.scan is None or machine is None:
-                continue
-            for hit in self.hits(log.scan):
-                if _LAUNCHER_EXIT_LINE.search(hit.line):
-                    continue
-                symptom = replace(
-                    symptom_from_line(hit.pattern, hit.line, hit.time), source="kernel"
-                )
-                symptoms.append(
-                    MachineSymptom(machine, symptom, _rank_of_pid(hit.line, machine, ranks))
-                )
+        for log in self._by_rank.get(None, ()):
+            machine = log.stream.machine or alone
+            for symptom in self._symptoms(log, ranks) if machine is not None else ():
+                if machine is not None and not _LAUNCHER_EXIT_LINE.search(symptom.line):
+                    is_kernel = log.stream.is_kernel or symptom.by_kernel
+                    source: Literal["kernel", "logs"] = "kernel" if is_kernel else "logs"
+                    rank = _rank_of_pid(symptom.line, machine, ranks)
+                    symptoms.append(MachineSymptom(machine, replace(symptom, source=source), rank))
         return symptoms
 
-    def has_crashed(self, ends: Sequence[RankExit]) -> bool:
-        """Return whether the job ended: by an exit, an exception, or the last lines of a log."""
+    def other_symptoms(self, ranks: Ranks) -> list[Symptom]:
+        """Return the symptoms in logs of launchers and of writers whose rank is unknown."""
+        return [s for log in self._by_rank.get(None, ()) for s in self._symptoms(log, ranks)]
+
+    def has_crashed(self, ends: Sequence[RankExit], others: Sequence[Symptom]) -> bool:
+        """Return whether the job ended: by an exit, an exception, or an error not survived."""
         if any(end.exit_code for end in ends):
             return True
         if any(symptom.is_report for end in ends for symptom in end.symptoms):
             return True
-        step = self.last_step()
-        return any(self._ends_with(end, step) for end in ends)
+        decisive = [symptom for end in ends if (symptom := end.decisive) is not None]
+        decisive += [symptom for symptom in others if symptom.is_counted and symptom.is_strong]
+        return any(symptom.level != "warning" for symptom in decisive)
 
-    def _ends_with(self, end: RankExit, step: int | None) -> bool:
-        """Return whether the log of a rank ends with an error and no later step."""
-        symptom = end.decisive
-        if symptom is None or symptom.level == "warning":
-            return False
-        if symptom.time is None:
-            tails = [log.scan.tail for log in self.logs_of_rank(end.rank) if log.scan is not None]
-            return any(symptom.line[:200].encode() in tail for tail in tails)
-        is_last = end.last_write is None or end.last_write - symptom.time <= MINUTE
-        return is_last and (step is None or step <= symptom.time + MINUTE)
+    def is_progressing(self) -> bool:
+        """Return whether a step was logged so recently that its log may still be silent."""
+        step = self.last_step
+        if step is None:
+            return self._ends_with_steps()
+        return self.at - step <= silence_limit(self.marks(self.start))
+
+    def _ends_with_steps(self) -> bool:
+        """Return whether a log without times ends with a step, within its last 4 KiB."""
+        return any(
+            log.scan is not None
+            and log.scan.steps
+            and log.scan.steps[-1].offset >= log.scan.size - 4096
+            for log in self.logs
+        )
 
 
-def attempt_at(logs: Sequence[ScannedLog], at: int) -> JobAttempt:
+def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bool:
+    """Return whether the rank, or the whole job, made a step after a line.
+
+    Parameters
+    ----------
+    hit : LogHit
+    own : sequence of LoggedStep
+        Steps in the same log.
+    step : int or None
+        Time of the last step of any rank.
+    """
+    if hit.time is None:
+        return bool(own) and own[-1].offset > hit.offset
+    last = max((s.time for s in own if s.time is not None), default=None)
+    if last is not None and last > hit.time + _OWN_FLUSH_DELAY:
+        return True
+    return step is not None and step > hit.time + _OTHER_CLOCK_ERROR
+
+
+def attempt_at(logs: Sequence[ScannedLog], launched: LaunchedRanks, at: int) -> JobAttempt:
     """Return the attempt that is running at a time."""
     begun = [
-        log.file.attempt
+        log.stream.attempt
         for log in logs
-        if log.file.is_torchrun and ((first := _first_time(log)) is None or first <= at)
+        if log.stream.is_torchrun and ((first := _first_time(log)) is None or first <= at)
     ]
     number = max(begun, default=0)
-    current = tuple(log for log in logs if not log.file.is_torchrun or log.file.attempt == number)
-    starts = [_attempt_start(log, at) for log in current if log.file.rank is not None]
+    current = tuple(
+        log for log in logs if not log.stream.is_torchrun or log.stream.attempt == number
+    )
+    starts = [_attempt_start(log, at) for log in current if log.rank is not None]
     known = [start for start in starts if start is not None]
-    return JobAttempt(current, at, min(known, default=None), number)
+    return JobAttempt(current, launched, at, min(known, default=None), number)
 
 
 def _first_time(log: ScannedLog) -> int | None:

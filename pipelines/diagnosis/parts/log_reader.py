@@ -1,31 +1,28 @@
-"""Reader for the logs of a job, in chunks and bounded memory."""
+"""Scan of the streams of a job's logs."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from forewarn.features.diagnosis.error_report import ErrorReport, parse_dlrover_errors, parse_error
+from forewarn.features.diagnosis.launcher_reports import LaunchReport, parse_launcher_reports
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_scan import LogScan
+from forewarn.features.diagnosis.log_streams.job_streams import LogStream
 from forewarn.features.diagnosis.log_timestamp import (
     lacks_year,
     last_timestamp,
     parse_line_timestamp,
 )
-from forewarn.pipelines.diagnosis.parts.log_files import JobLogFile
+from forewarn.features.diagnosis.progress_lines import ProgressForm, learn_progress
 
-__all__ = ["DlroverReport", "ScannedLog", "last_timestamp_with_year", "read_log"]
+__all__ = ["DlroverReport", "ScannedLog", "last_timestamp_with_year", "scan_stream"]
 
 _CHUNK_BYTES = 2**18
 _MAX_LINE_BYTES = 2**20
 _TAIL_BYTES = 2**16
-_HEAD_BYTES = 2**14
-_MAX_BINARY_SHARE = 0.05  # of bytes that do not occur in text
 _MAX_ERROR_BYTES = 2**22
-_BINARY_BYTES = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _MASTER_MARK = b" fails: {"
 
 
@@ -48,109 +45,102 @@ class DlroverReport:
 
 @dataclass(slots=True)
 class ScannedLog:
-    """A scanned file of the part `logs`.
+    """A scanned stream of the logs.
 
     Attributes
     ----------
-    file : JobLogFile
+    stream : LogStream
+        Without its text.
     scan : LogScan or None
-        None for an error file or a binary file.
+        None for an error file.
     error : ErrorReport or None
     master : list of DlroverReport
+    launches : list of LaunchReport
+        Ends of processes as a launcher reports them.
     blind : str
-        Reason why the file cannot be used; empty if it can.
+        Reason why the stream cannot be used; empty if it can.
     """
 
-    file: JobLogFile
+    stream: LogStream
     scan: LogScan | None = None
     error: ErrorReport | None = None
     master: list[DlroverReport] = field(default_factory=list)
+    launches: list[LaunchReport] = field(default_factory=list)
     blind: str = ""
 
+    @property
+    def rank(self) -> int | None:
+        """Rank that wrote it; None for a machine or a launcher, or if the rank is unknown."""
+        return self.stream.rank
 
-def last_timestamp_with_year(files: Iterable[JobLogFile]) -> int | None:
-    """Return the latest time with a year at the end of any file, used for files without years."""
-    times = [_time_of_end(file) for file in files]
+
+def last_timestamp_with_year(streams: Iterable[LogStream]) -> int | None:
+    """Return the latest time with a year at the end of any log, used for logs without years."""
+    times = [_time_of_end(stream) for stream in streams]
     return max((time for time in times if time is not None), default=None)
 
 
-def _time_of_end(file: JobLogFile) -> int | None:
-    try:
-        if file.is_error:
-            error = _read_error(file.path)
-            return None if error is None else error.time
-        with file.path.open("rb") as stream:
-            stream.seek(max(0, file.path.stat().st_size - _TAIL_BYTES))
-            return last_timestamp(stream.read(_TAIL_BYTES), None, most_lines=2_000)
-    except OSError:
-        return None
+def _time_of_end(stream: LogStream) -> int | None:
+    if stream.is_error:
+        error = parse_error(stream.text[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
+        return None if error is None else error.time
+    return last_timestamp(stream.text[-_TAIL_BYTES:], None, most_lines=2_000)
 
 
-def _read_error(path: Path) -> ErrorReport | None:
-    if path.stat().st_size > _MAX_ERROR_BYTES:
-        return None
-    return parse_error(path.read_bytes().decode("utf-8", "replace"))
-
-
-def read_log(file: JobLogFile, matcher: LogMatcher, before: int | None) -> ScannedLog:
-    """Read a file; an unreadable file is blind.
+def scan_stream(
+    stream: LogStream,
+    matcher: LogMatcher,
+    before: int | None,
+    known: Sequence[ProgressForm] = (),
+) -> ScannedLog:
+    """Scan the text of a stream.
 
     Parameters
     ----------
-    file : JobLogFile
+    stream : LogStream
     matcher : LogMatcher
     before : int or None
         Determines the year of timestamps without one.
+    known : sequence of ProgressForm
+        Forms of progress lines in other logs of the job, which are tried first.
     """
-    result = ScannedLog(file)
-    try:
-        if file.is_error:
-            result.error = _read_error(file.path)
-            result.blind = "" if result.error else "truncated, or not a worker error"
-        else:
-            _scan_log(result, matcher, before)
-    except OSError as error:
-        result.blind = f"cannot be read ({error.strerror})"
-    return result
-
-
-def _scan_log(result: ScannedLog, matcher: LogMatcher, before: int | None) -> None:
-    scan = LogScan(matcher, before)
-    with result.file.path.open("rb") as stream:
-        if _is_binary(stream.read(_HEAD_BYTES)):
-            result.blind = "binary file"
-            return
-        stream.seek(0)
-        for part in _whole_lines(iter(lambda: stream.read(_CHUNK_BYTES), b"")):
-            scan.feed(part)
-            if _MASTER_MARK in part:
-                result.master += _parse_dlrover_reports(part, before)
+    result = ScannedLog(replace(stream, text=b""))
+    if stream.is_error:
+        result.error = parse_error(stream.text[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
+        result.blind = "" if result.error else "truncated, or not a worker error"
+        return result
+    text = stream.text
+    tail = text[-_TAIL_BYTES:]
+    form = next((form for form in known if form.last(tail) is not None), None)
+    scan = LogScan(matcher, before, form or learn_progress(text))
+    for start, end in _chunks(text):
+        scan.feed(text[start:end], is_last=end == len(text))
+    scan.add_exceptions(text)
     result.scan = scan
+    result.launches = parse_launcher_reports(text, before)
+    if _MASTER_MARK in text:
+        result.master = list(_dlrover_reports(text, before))
     if scan.size and scan.last is None:
         undated = any(lacks_year(line) for line in scan.tail.splitlines())
         result.blind = "timestamps without a year" if undated else "no timestamps"
+    return result
 
 
-def _is_binary(head: bytes) -> bool:
-    return b"\0" in head or len(_BINARY_BYTES.findall(head)) > _MAX_BINARY_SHARE * len(head)
+def _chunks(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield spans that end at a newline; a line that is too long is split anywhere."""
+    start = 0
+    while start < len(text):
+        end = len(text)
+        if end - start > _CHUNK_BYTES:
+            end = text.rfind(b"\n", start, start + _CHUNK_BYTES) + 1
+            if end <= start:
+                end = text.find(b"\n", start, start + _MAX_LINE_BYTES) + 1
+            end = end if end > start else min(start + _MAX_LINE_BYTES, len(text))
+        yield start, end
+        start = end
 
 
-def _whole_lines(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield chunks that end at a newline; a line that is too long is split anywhere."""
-    rest = b""
-    for part in parts:
-        text = rest + part
-        cut = text.rfind(b"\n") + 1
-        if cut == 0 and len(text) > _MAX_LINE_BYTES:
-            cut = len(text)
-        if cut:
-            yield text[:cut]
-        rest = text[cut:]
-    if rest:
-        yield rest
-
-
-def _parse_dlrover_reports(part: bytes, before: int | None) -> Iterator[DlroverReport]:
-    for line in part.splitlines():
+def _dlrover_reports(text: bytes, before: int | None) -> Iterator[DlroverReport]:
+    for line in text.splitlines():
         for rank, error in parse_dlrover_errors(line):
             yield DlroverReport(rank, error, parse_line_timestamp(line, before))

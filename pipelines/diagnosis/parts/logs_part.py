@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_streams.job_streams import FileReading, read_streams
 from forewarn.features.diagnosis.log_template import log_template
+from forewarn.features.diagnosis.progress_lines import ProgressForm
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding
+from forewarn.models.diagnosis.crash.requested_end import find_requested_end
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
 from forewarn.models.diagnosis.probes.log_phases import (
     PhaseLine,
@@ -26,12 +30,13 @@ from forewarn.pipelines.diagnosis.parts.hardware_parts import event_symptoms
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
+from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
 from forewarn.pipelines.diagnosis.parts.log_attempt import JobAttempt, attempt_at
-from forewarn.pipelines.diagnosis.parts.log_files import find_log_files
+from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded
 from forewarn.pipelines.diagnosis.parts.log_reader import (
     ScannedLog,
     last_timestamp_with_year,
-    read_log,
+    scan_stream,
 )
 from forewarn.pipelines.runtime.progress import progress_bar
 
@@ -48,15 +53,23 @@ class LogsPart:
     ----------
     logs : tuple of ScannedLog
     matcher : LogMatcher
+    launched : LaunchedRanks
+    machines : mapping of int to str
+        Machines by rank, as the text states them.
+    files : tuple of FileReading
+        How each file was understood.
     """
 
     logs: tuple[ScannedLog, ...]
     matcher: LogMatcher
+    launched: LaunchedRanks
+    machines: Mapping[int, str]
+    files: tuple[FileReading, ...]
 
     @property
     def ranks(self) -> frozenset[int]:
         """Ranks mentioned in the part."""
-        ranks = {log.file.rank for log in self.logs if log.file.rank is not None}
+        ranks = {log.rank for log in self.logs if log.rank is not None}
         return frozenset(ranks | {report.rank for log in self.logs for report in log.master})
 
     @property
@@ -68,18 +81,19 @@ class LogsPart:
 
     def judge(self, snapshot: JobSnapshot) -> PartResult:
         """Return whether ranks still write, and which rank failed first."""
-        attempt = attempt_at(self.logs, snapshot.at)
+        attempt = attempt_at(self.logs, self.launched, snapshot.at)
         finding = self._finding(snapshot, attempt)
         return PartResult(
             _probe(snapshot, attempt),
             () if finding is None else (finding,),
             tuple(_phases(self.logs, attempt)),
-            tuple(_unusable_logs(attempt.logs)),
+            (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
+            is_progressing=attempt.is_progressing(),
         )
 
     def clocks_ahead(self, snapshot: JobSnapshot) -> dict[int, int]:
         """Return by how many nanoseconds the clock of each rank's machine is ahead."""
-        offsets = attempt_at(self.logs, snapshot.at).offsets(snapshot.ranks)
+        offsets = attempt_at(self.logs, self.launched, snapshot.at).offsets(snapshot.ranks)
         machines = {rank: row.machine for rank, row in snapshot.ranks.table.items()}
         return {
             rank: offsets[machine]
@@ -88,15 +102,22 @@ class LogsPart:
         }
 
     def _finding(self, snapshot: JobSnapshot, attempt: JobAttempt) -> JobFinding | None:
-        exits = snapshot.parts.get("exits")
+        exits, ranks = snapshot.parts.get("exits"), snapshot.ranks
         ends = attempt.rank_exits(
-            snapshot.ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
+            ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        symptoms = attempt.machine_symptoms(snapshot.ranks)
-        if not attempt.has_crashed(ends):  # in a hang, the part `events` reports these itself
+        symptoms, others = attempt.machine_symptoms(ranks), attempt.other_symptoms(ranks)
+        own = (symptom for end in ends for symptom in end.symptoms)
+        ended = find_requested_end([*others, *own], ends)
+        if ended is not None:
+            return ended
+        if not attempt.has_crashed(ends, others):
+            # In a hang, the part `events` reports these itself.
             return None if "events" in snapshot.parts else hang_hardware_finding(symptoms, ends)
         symptoms += event_symptoms(snapshot, self.matcher)
-        finding = find_root_cause(ends, machine_symptoms=symptoms, masked=log_template)
+        finding = find_root_cause(
+            ends, machine_symptoms=symptoms, others=others, masked=log_template
+        )
         is_whole = self.last is None or self.last <= snapshot.at
         if finding is None or not is_whole:
             return finding
@@ -107,19 +128,30 @@ class LogsPart:
 
 def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
     """Read the logs of a job, or return None if there are none."""
-    path = folder.part("logs")
-    if path is None or not path.is_dir():
-        return None
-    files = find_log_files(path, ranks)
+    files = log_files(folder)
     if not files:
         return None
-    matcher, before = load_patterns(folder.patterns), last_timestamp_with_year(files)
-    logs = []
-    with progress_bar(len(files), "reading logs", "file") as bar:
-        for file in files:
-            logs.append(read_log(file, matcher, before))
+    job = read_streams(_contents(files), ranks)
+    if not job.streams:
+        return None
+    matcher, before = load_patterns(folder.patterns), last_timestamp_with_year(job.streams)
+    logs: list[ScannedLog] = []
+    forms: dict[ProgressForm, None] = {}
+    with progress_bar(len(job.streams), "reading logs", "log") as bar:
+        for stream in job.streams:
+            logs.append(scan_stream(stream, matcher, before, tuple(forms)))
+            scan = logs[-1].scan
+            if scan is not None and scan.progress.is_known:
+                forms[scan.progress] = None
             bar.update()
-    return LogsPart(tuple(logs), matcher)
+    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
+    return LogsPart(tuple(logs), matcher, launched, job.machines, job.readings)
+
+
+def _contents(files: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
+    for name, path in files:
+        text, _ = read_bounded(path, len(files))
+        yield name, text
 
 
 def _probe(snapshot: JobSnapshot, attempt: JobAttempt) -> Probe | None:
@@ -141,9 +173,9 @@ def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
     current = {id(log) for log in attempt.logs}
     for log in logs:
         scan = log.scan
-        if scan is None or log.file.rank is None:
+        if scan is None or log.rank is None:
             continue
-        if log.file.attempt and scan.marks:
+        if log.stream.attempt and scan.marks:
             restarts.add(scan.marks[0])
         restarts.update(time for time in scan.starts if time is not None)
         if id(log) in current:
@@ -152,26 +184,32 @@ def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
             if hit.time is not None and hit.time <= attempt.at and hit.pattern.phase is not None:
                 kind, verb = hit.pattern.phase.split()
                 line = PhaseLine(kind, verb == "begins", hit.time)  # type: ignore[arg-type]
-                lines.setdefault((log.file.attempt, hit.attempt), []).append(line)
+                lines.setdefault((log.stream.attempt, hit.attempt), []).append(line)
     for group in lines.values():
-        yield from logged_phases(group, attempt.last_step())
+        yield from logged_phases(group, attempt.last_step)
     yield from (Phase("restart", time, time) for time in sorted(restarts) if time <= attempt.at)
     yield from first_step_phase(attempt.start, first_steps, attempt.at)
     yield from find_log_pauses(attempt.marks(min(first_steps, default=None)), attempt.at)
 
 
+def _unread_files(files: Sequence[FileReading]) -> Iterator[str]:
+    for file in files:
+        if file.read_as is None:
+            yield f"logs {file.name}: {', '.join(file.why)}"
+
+
 def _unusable_logs(logs: Sequence[ScannedLog]) -> Iterator[str]:
     """Yield the reasons why logs cannot be used, one line per reason."""
-    timed = {log.file.rank for log in logs if log.scan is not None and log.scan.last is not None}
+    timed = {log.rank for log in logs if log.scan is not None and log.scan.last is not None}
     reasons: dict[str, list[str]] = {}
     for log in logs:
         reason = log.blind
-        if reason.startswith(("no timestamps", "timestamps ")) and log.file.rank in timed:
+        if reason.startswith(("no timestamps", "timestamps ")) and log.rank in timed:
             continue  # another stream of the same rank has times
-        if log.file.is_torchrun and log.file.rank is None:
+        if log.stream.is_torchrun and log.rank is None:
             reason = "rank unknown"
         if reason:
-            reasons.setdefault(reason, []).append(log.file.name)
+            reasons.setdefault(reason, []).append(log.stream.name)
     for reason, names in reasons.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"logs {names[0]}{others}: {reason}"

@@ -10,6 +10,7 @@ from forewarn.features.diagnosis.error_report import parse_dlrover_errors, parse
 from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_scan import LogScan
+from forewarn.features.diagnosis.progress_lines import learn_progress
 from forewarn.features.time_units import SECOND
 
 EPOCH = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
@@ -30,7 +31,7 @@ def line(seconds: float, text: str) -> bytes:
 
 
 def scanned(*parts: bytes) -> LogScan:
-    scan = LogScan(MATCHER)
+    scan = LogScan(MATCHER, progress=learn_progress(b"".join(parts)))
     for part in parts:
         scan.feed(part)
     return scan
@@ -55,7 +56,7 @@ def test_attempt_line_increments_attempt() -> None:
 
 def test_first_step_per_attempt() -> None:
     text = line(0, "starting") + line(9, "step 0") + line(12, "step 1")
-    again = line(20, "will restart") + line(31, "iteration 2/ 10") + line(35, "step 3")
+    again = line(20, "will restart") + line(31, "step 2") + line(35, "step 3")
     assert scanned(text, again).first_steps == [(0, T0 + 9 * S), (1, T0 + 31 * S)]
     assert scanned(text + again).first_steps[0] == (0, T0 + 9 * S)
 

@@ -26,21 +26,23 @@ def refused(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str
 
 
 def test_folder_without_part_is_refused(tmp_path: Path, capsys: Any) -> None:
-    assert "contains no part of a job, expected at least one of ranks.csv" in refused(
+    assert "contains no file of a job, expected logs or at least one of ranks.csv" in refused(
         tmp_path, capsys
     )
-    assert "is not a folder" in refused(tmp_path / "absent", capsys)
+    assert "does not exist" in refused(tmp_path / "absent", capsys)
 
 
-def test_folder_without_time_requires_at_option(tmp_path: Path, capsys: Any) -> None:
+def test_job_without_time_is_unknown(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "ranks.csv").write_text("rank,machine\n0,a\n")
-    assert "no part has a time, expected one, or --at TIME" in refused(tmp_path, capsys)
+    assert main(["diagnose", "run", "--job", str(tmp_path), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["kind"], verdict["at"]) == ("unknown", None)
 
 
 def test_folder_without_data_is_all_blind(tmp_path: Path, diagnose: Any) -> None:
     (tmp_path / "ranks.csv").write_text("rank,machine\n0,a\n")
     verdict = diagnose(tmp_path)
-    assert (verdict["job"], verdict["kind"], verdict["rank"]) == (tmp_path.name, "none", None)
+    assert (verdict["job"], verdict["kind"], verdict["rank"]) == (tmp_path.name, "unknown", None)
     assert {"exits", "logs", "flight", "stacks", "metrics", "kernel", "profiles"} <= {
         *verdict["blind"]
     }

@@ -55,7 +55,7 @@ def test_unreadable_job_is_noted_once(tmp_path: Path, hung: Path, capsys: Any) -
     become(tmp_path / "b", hung)
     lines = list(JobWatch(tmp_path).run(0.0, StoppingAfterTwo()))
     assert [line["job"] for line in lines] == ["b"]
-    assert capsys.readouterr().err.count("contains no part of a job") == 1
+    assert capsys.readouterr().err.count("contains no file of a job") == 1
 
 
 def test_watch_command_with_single_job(tmp_path: Path, hung: Path, capsys: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,11 +167,29 @@ def test_preceding_node_fault_overrides_exception() -> None:
 def test_survived_symptoms_do_not_count() -> None:
     """After a refused connection at the start and a later step, only the later error counts."""
     refused = symptom(10, role="root", scope="platform", says="refused", line="Connection refused")
-    symptoms = (refused, symptom(100, **LOST))
-    survived = RankExit(0, "m0", symptoms, None, None, 100 * S, 90 * S)
-    assert survived.decisive is symptoms[1]
-    stuck = RankExit(0, "m0", symptoms, None, None, 100 * S, 9 * S)
-    assert stuck.decisive is refused
+    lost = symptom(100, **LOST)
+    assert end(0, replace(refused, is_survived=True), lost).decisive is lost
+    assert end(0, refused).decisive is refused
+
+
+def test_exception_outweighs_earlier_remark() -> None:
+    """A file that is missing is a remark; programs go on after it, but not after an exception."""
+    missing = symptom(10, role="root", scope="storage", says="no file", line="no such file: a")
+    raised = symptom(20, **RAISED)
+    assert end(0, missing, raised).decisive is raised
+
+
+def test_harmless_lines_do_not_count() -> None:
+    retried = symptom(10, role="root", scope="storage", says="store", line="S3 503, retrying")
+    assert end(0, retried).decisive is None
+
+
+def test_line_of_all_ranks_is_not_cause() -> None:
+    """A library that all ranks miss did no harm where one rank alone has an error of its own."""
+    missing = {"role": "root", "scope": "gpu", "says": "no plug-in", "line": "plug-in not found"}
+    ends = [end(n, symptom(n, **missing)) for n in range(4)]
+    ends[2] = end(2, symptom(2, **missing), symptom(9, **RAISED))
+    assert named(cause(*ends)) == [2]
 
 
 def test_single_cause_without_timestamps() -> None:

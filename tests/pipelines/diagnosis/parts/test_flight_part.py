@@ -102,7 +102,7 @@ def test_hang_limits_of_collective_probe(put_dump: Any, diagnose: Any) -> None:
     job = put_dump(1, [("a", 1, 0.0)])
     assert diagnose(job, 30.9)["probes"]["collective"]["state"] == "active"
     assert diagnose(job, 31.0)["probes"]["collective"]["state"] == "idle"
-    assert diagnose(job, 300.0)["kind"] == "none"
+    assert diagnose(job, 300.0)["kind"] == "unknown"
     verdict = diagnose(job, 301.0)
     assert (verdict["kind"], verdict["rank"]) == ("hang", 1)
 
@@ -114,7 +114,7 @@ def test_dumps_alone_require_at_option(put_dump: Any, diagnose: Any) -> None:
     assert (verdict["kind"], verdict["rank"], verdict["culprits"]) == ("unknown", None, [])
     assert candidates(verdict) == [1]
     assert "--at" in verdict["cause"]
-    assert diagnose(job, 300.0)["cause"] is None
+    assert diagnose(job, 300.0)["cause"] == "there is no log of a rank that shows progress"
     (job / "exits.csv").write_text("rank,exit_code,timestamp\n0,0,1970-01-01T00:00:00Z\n")
     assert diagnose(job, None)["kind"] == "none"  # another part has a time
 

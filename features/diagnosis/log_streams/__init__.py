@@ -1,0 +1,1 @@
+"""Streams of log lines by rank and machine, from files of any form."""

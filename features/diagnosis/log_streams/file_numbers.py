@@ -1,0 +1,118 @@
+"""Numbers in names of files, which are ranks only where nothing speaks against it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["FileNumber", "file_number", "is_kernel_log", "machine_of_path"]
+
+_TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,4})/[^/]+$")
+_SAID_RANK = re.compile(r"(?i)rank[._-]?(\d{1,7})(?!\d)")
+_NUMBER = re.compile(r"\d+")
+_NO_RANK = re.compile(r"(?i)(?:node|host|slurm|job|gpu|train|run|attempt)[._-]?$")
+_MACHINE = re.compile(r"(?i)^(?:[a-z][\w-]*[-_])?(?:node|host)[\w.]*-?\d+$")
+_KERNEL = re.compile(r"(?i)^(?:kernel|dmesg|messages|syslog|journal|events)[^/]*$")
+_SUFFIX = re.compile(r"(?i)\.(?:log|txt|out|err|json)$")
+
+
+@dataclass(frozen=True, slots=True)
+class FileNumber:
+    """The number of a file's name that may be a rank.
+
+    Attributes
+    ----------
+    value : int or None
+    kind : str
+        `local` in torchrun's tree, `rank` after that word, `number` otherwise, `none` for a number
+        that cannot be a rank.
+    family : str
+        The name with `#` for the number.
+    why : str
+        For `none`.
+    attempt : int
+        Attempt in torchrun's tree.
+    """
+
+    value: int | None
+    kind: str
+    family: str
+    why: str = ""
+    attempt: int = 0
+
+    def agrees(self, rank: int) -> bool:
+        """Return whether the name says a rank that the text says too.
+
+        A first pod or worker is often number 0 and has several ranks, of which only rank 0 speaks.
+        """
+        if self.kind == "local":
+            return True
+        is_bare = self.kind == "rank" or self.family.endswith("/#")
+        return self.kind != "none" and self.value == rank and (is_bare or rank > 0)
+
+
+def file_number(name: str) -> FileNumber:
+    """Read the number of a file's name.
+
+    Examples
+    --------
+    >>> file_number("logs/rank.3/stdout").value, file_number("slurm-812345.out").kind
+    (3, 'none')
+    """
+    if tree := _TREE.search(name):
+        family = name[: tree.start(2)] + "#"
+        return FileNumber(int(tree[2]), "local", family, attempt=int(tree[1]))
+    if word_rank := _SAID_RANK.search(name):
+        return FileNumber(
+            int(word_rank[1]), "rank", f"{name[: word_rank.start(1)]}#{name[word_rank.end(1) :]}"
+        )
+    folder, _, last = name.rpartition("/")
+    stem = _SUFFIX.sub("", last)
+    numbers = list(_NUMBER.finditer(stem))
+    if not numbers:
+        return FileNumber(None, "none", name)
+    number = numbers[-1]
+    why = _why_no_rank(stem, number)
+    family = f"{folder}/{stem[: number.start()]}#{stem[number.end() :]}"
+    return FileNumber(
+        int(number[0]) if len(number[0]) < 8 else None, "none" if why else "number", family, why
+    )
+
+
+def _why_no_rank(stem: str, number: re.Match[str]) -> str:
+    """Return why a number cannot be a rank, or an empty string."""
+    before = stem[: number.start()]
+    if word := _NO_RANK.search(before):
+        return f"the number after {word[0].rstrip('._-')!r} is no rank"
+    if len(number[0]) >= 6 or re.search(r"\d{8}[._-]?$", before):
+        return "the number is a date, a time or the number of a job"
+    return ""
+
+
+def is_kernel_log(name: str) -> bool:
+    """Return whether a file is a machine's kernel log or a list of events."""
+    return _KERNEL.match(name.rpartition("/")[2]) is not None
+
+
+def machine_of_path(name: str, machines: Iterable[str]) -> str | None:
+    """Return the machine that a folder or a file is named after.
+
+    Parameters
+    ----------
+    name : str
+    machines : iterable of str
+        Machines known from elsewhere, which may have any name.
+
+    Examples
+    --------
+    >>> machine_of_path("logs/node-3/dmesg.log", []), machine_of_path("logs/a.log", ["a"])
+    ('node-3', 'a')
+    """
+    *folders, last = name.split("/")
+    parts = [*folders, _SUFFIX.sub("", last)]
+    known = set(machines)
+    for part in reversed(parts):
+        if part in known or _MACHINE.match(part):
+            return part
+    return None

@@ -1,0 +1,215 @@
+"""Prefixes that launchers put before the lines of a log: known forms, and learned ones."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ["PrefixForm", "clean_text", "learn_prefixes", "sample_lines"]
+
+_COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
+_OVERWRITTEN = re.compile(rb"[^\r\n]*\r+(?=[^\r\n])")
+_MIN_SHARE = 0.5  # of the lines; a launcher's own lines carry no prefix
+_MIN_LINES = 4
+_SAMPLE_BYTES = 16 * 1024
+_MAX_LAYERS = 5
+_TRIED = 8
+_MIN_RETURNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixForm:
+    """A form of prefix.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    pattern : str
+        Regular expression at the start of a line. Its named groups say what varies: `rank`,
+        `local` (rank on a machine), `task` (number of a launcher), `host`, `pod`, `address`, `pid`.
+    hint : bytes
+        Text that no other line contains: one line with it is enough. Empty for a form that counts
+        only if it recurs on most lines.
+    """
+
+    name: str
+    pattern: str
+    hint: bytes = b""
+
+    def matches(self, line: bytes) -> re.Match[bytes] | None:
+        """Match the start of a line."""
+        return _compiled(self.pattern).match(line)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode())
+
+
+FORMS = (
+    PrefixForm("kubectl --prefix", r"\[pod/(?P<pod>[\w.-]+)/[\w.-]+\] ?", b"[pod/"),
+    PrefixForm("mpirun", r"\[\d+,(?P<task>\d{1,7})\]<std(?:err|out|diag)>: ?", b"]<std"),
+    PrefixForm("Horovod", r"\[(?P<task>\d{1,7})\]<std(?:err|out)>: ?", b"]<std"),
+    PrefixForm(
+        "Ray",
+        r"\((?:raylet|(?:[\w.<>-]+(?:\([^)\n]*\))? )?pid=(?P<pid>\d+))"
+        r"(?:, ip=(?P<address>[\w.:]+))?\) ?",
+        b"pid=",
+    ),
+    PrefixForm("torchrun", r"\[(?:default|trainer|worker)(?P<local>\d{1,4})\]: ?", b"]:"),
+    PrefixForm("PyTorch", r"\[[Rr]ank ?(?P<rank>\d{1,7})\]: ?", b"]:"),
+    PrefixForm("srun --label", r" *(?P<task>\d{1,7}): "),
+    PrefixForm("docker compose", r"(?P<pod>(?:\d+\.)?[A-Za-z][\w.-]*) +\| "),
+    PrefixForm("pdsh", r"(?P<host>(?:\d{1,3}\.){3}\d{1,3}|(?=[\w-]*[\d.])[A-Za-z][\w.-]*): "),
+    PrefixForm(
+        "time of the container runtime",
+        r"(?: *\| )?\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)\]? "
+        r"(?:\| |std(?:out|err) [FP] )?",
+    ),
+)
+_UNKNOWN = re.compile(rb"([\[({<]?[A-Za-z_. -]{0,16})(\d{1,5})([\])}>:|]{1,2}(?: |$)|\]:| \| )")
+_COUNTERS = re.compile(rb"(?i)step|iter|epoch|batch|line")
+
+
+def clean_text(text: bytes) -> bytes:
+    r"""Remove colours, and what a progress bar overwrote.
+
+    Examples
+    --------
+    >>> clean_text(b"\x1b[31mred\x1b[0m\r\n 1%\r 2%\n")
+    b'red\n 2%\n'
+    """
+    if b"\x1b" in text:
+        text = _COLOUR.sub(b"", text)
+    if b"\r" in text:
+        text = _OVERWRITTEN.sub(b"", text.replace(b"\r\n", b"\n")).replace(b"\r", b"")
+    return text
+
+
+def sample_lines(text: bytes) -> list[bytes]:
+    """Return lines of the start, the middle and the end of a text, without empty ones."""
+    parts = [text]
+    if len(text) > 4 * _SAMPLE_BYTES:
+        middle = len(text) // 2
+        starts = (0, middle, len(text) - _SAMPLE_BYTES)
+        parts = [text[start : start + _SAMPLE_BYTES] for start in starts]
+    lines: list[bytes] = []
+    for number, part in enumerate(parts):
+        whole = part.split(b"\n")
+        lines += whole[1:] if number else whole  # the first one is cut
+    return [line for line in lines if line.strip()]
+
+
+def learn_prefixes(text: bytes) -> tuple[PrefixForm, ...]:
+    r"""Return the prefixes of a log, outermost first.
+
+    Parameters
+    ----------
+    text : bytes
+        Without colours.
+
+    Examples
+    --------
+    >>> text = b"0: [rank0]: a\n1: [rank1]: b\n0: c\n1: d\n"
+    >>> [form.name for form in learn_prefixes(text)]
+    ['srun --label', 'PyTorch']
+    """
+    lines = sample_lines(text)
+    present = {hint for hint in {form.hint for form in FORMS} if _contains(text, hint)}
+    hinted = [form for form in FORMS if form.hint in present]
+    layers: list[PrefixForm] = []
+    while len(layers) < _MAX_LAYERS:
+        form = _outermost(
+            lines, text, [*hinted, *(form for form in FORMS if not form.hint)], layers
+        )
+        if form is None:
+            break
+        layers.append(form)
+        lines = [_without(form, line) for line in lines]
+    missing = [form for form in hinted if form not in layers and _occurs(form, text)]
+    return (*layers, *missing)
+
+
+def _outermost(
+    lines: Sequence[bytes],
+    text: bytes,
+    forms: Sequence[PrefixForm],
+    used: Sequence[PrefixForm],
+) -> PrefixForm | None:
+    """Return the form that most lines begin with, or None if none recurs."""
+    counts = {form: _recurrence(form, lines, text) for form in forms if form not in used}
+    best = max(counts, key=lambda form: counts[form], default=None)
+    if best is not None and counts[best]:
+        return best
+    return None if any(form.name.startswith("learned") for form in used) else _learn(lines)
+
+
+def _recurrence(form: PrefixForm, lines: Sequence[bytes], text: bytes) -> int:
+    """Return the number of lines with a form, or 0 if they are too few to be a prefix."""
+    matches = [match for line in lines if (match := form.matches(line))]
+    if form.hint:
+        return len(matches)
+    if len(matches) < max(_MIN_LINES, _MIN_SHARE * len(lines)):
+        return 0
+    values = Counter(value for match in matches for value in match.groups())
+    is_label = _is_label(values, len(matches)) or _returns(matches, text)
+    return len(matches) if is_label else 0
+
+
+def _returns(matches: Sequence[re.Match[bytes]], text: bytes) -> bool:
+    """Return whether labels occur again far away, as those of a job of many ranks do."""
+    tried = [match[0] for match in matches[:: 1 + len(matches) // _TRIED]]
+    return all(text.count(b"\n" + prefix) >= _MIN_RETURNS for prefix in tried)
+
+
+def _is_label(values: Counter[bytes], lines: int) -> bool:
+    """Return whether values look like labels of few writers rather than a counter."""
+    if not values or 2 * len(values) <= lines:
+        return True
+    return all(value.isdigit() for value in values) and _is_numbering(map(int, values))
+
+
+def _is_numbering(numbers: Iterable[int]) -> bool:
+    distinct = set(numbers)
+    return distinct == set(range(len(distinct)))
+
+
+def _learn(lines: Sequence[bytes]) -> PrefixForm | None:
+    """Return a form that no table knows: equal on most lines but for a number from 0 to n - 1."""
+    heads: dict[tuple[bytes, bytes], Counter[bytes]] = {}
+    for line in lines:
+        match = _UNKNOWN.match(line)
+        if match:
+            heads.setdefault((match[1], match[3]), Counter())[match[2]] += 1
+    if not heads:
+        return None
+    (before, after), values = max(heads.items(), key=lambda item: item[1].total())
+    if values.total() < max(_MIN_LINES, _MIN_SHARE * len(lines)) or _COUNTERS.search(before):
+        return None
+    if len(values) < 2 or not _is_numbering(map(int, values)):
+        return None
+    kind = "rank" if b"rank" in before.lower() else "task"
+    head, tail = re.escape(before).decode(), re.escape(after).decode()
+    return PrefixForm(
+        f"learned ({before.decode()}N{after.decode().rstrip()})",
+        rf"{head}(?P<{kind}>\d{{1,5}}){tail}",
+    )
+
+
+def _without(form: PrefixForm, line: bytes) -> bytes:
+    match = form.matches(line)
+    return line[match.end() :] if match else line
+
+
+def _contains(text: bytes, hint: bytes) -> bool:
+    """Return whether a text has a hint; the search for one byte is 20 times as fast."""
+    return bool(hint) and (b"]" in text or b"]" not in hint) and hint in text
+
+
+def _occurs(form: PrefixForm, text: bytes) -> bool:
+    """Return whether a line of a text has a form, wherever it is."""
+    return re.search(rb"(?m)^[^\n]{0,80}?" + form.pattern.encode(), text) is not None

@@ -1,0 +1,64 @@
+"""Exceptions that end the stack traces of a log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["is_exception", "traceback_ends"]
+
+_HEADER = b"Traceback (most recent call last)"
+_MAX_TRACEBACKS = 40  # the last ones
+_MAX_FRAMES = 400  # lines of one stack trace
+_CONTINUED = re.compile(rb"\s|$|\||\+|During handling of |The above exception was the direct cause")
+_EXCEPTION = re.compile(
+    r"^\W{0,3}(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit)\b"
+)
+
+
+def traceback_ends(text: bytes) -> Iterator[tuple[int, bytes]]:
+    r"""Yield offset and text of the line that ends each stack trace, the last traces of a log only.
+
+    It is the first line after the header that is not indented, so that an exception of any name is
+    found.
+
+    Examples
+    --------
+    >>> text = b"a\nTraceback (most recent call last):\n  File x\n    y\nStopTraining: done\nb\n"
+    >>> list(traceback_ends(text))
+    [(54, b'StopTraining: done')]
+    """
+    starts: list[int] = []
+    position = len(text)
+    while len(starts) < _MAX_TRACEBACKS and (position := text.rfind(_HEADER, 0, position)) >= 0:
+        starts.append(position)
+    for start in reversed(starts):
+        end = _end_of_trace(text, start)
+        if end is not None:
+            yield end
+
+
+def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:
+    position = text.find(b"\n", start) + 1
+    for _ in range(_MAX_FRAMES):
+        if position <= 0 or position >= len(text):
+            return None
+        stop = text.find(b"\n", position)
+        line = text[position : len(text) if stop < 0 else stop]
+        if not _CONTINUED.match(line):
+            return position, line
+        if line.lstrip().startswith(_HEADER):
+            return None  # the nested trace is found by its own header
+        position = stop + 1
+    return None
+
+
+def is_exception(line: str) -> bool:
+    """Return whether a line starts with the name of an exception.
+
+    Examples
+    --------
+    >>> is_exception("torch.OutOfMemoryError: CUDA out of memory"), is_exception("no error")
+    (True, False)
+    """
+    return _EXCEPTION.match(line) is not None
