@@ -119,7 +119,7 @@ def _unknown(job: DiagnosisJob, cause: str) -> dict[str, Any]:
     now = format_iso(time.time_ns())
     verdict = {"job": Path(job.folder).name, "kind": "unknown", "cause": cause, "since": None}
     nothing: dict[str, Any] = {name: [] for name in ("culprits", "machines", "evidence_from")}
-    return {**verdict, **nothing, "detected_at": now, "at": now}
+    return {**verdict, **nothing, "probes": {}, "detected_at": now, "at": now}
 
 
 def _write(path: Path, verdict: dict[str, Any]) -> None:

@@ -21,7 +21,6 @@ from forewarn.response.state.finding import Finding, FindingKind
 __all__ = ["diagnosis_ends", "diagnosis_findings"]
 
 _CRASH: Final = "crash"
-_CONCLUSIVE: Final = ("none", NODES)  # without a culprit: the machines were seen to work
 
 
 def diagnosis_findings(verdicts: Iterable[DiagnosisVerdict], policy: Policy) -> list[Finding]:
@@ -49,8 +48,7 @@ def diagnosis_ends(
     """
     by_subject: dict[tuple[str, str], list[DiagnosisVerdict]] = defaultdict(list)
     for verdict in sorted(verdicts, key=lambda verdict: verdict.at):
-        if verdict.culprits or verdict.kind in _CONCLUSIVE:
-            by_subject[verdict.source, verdict.subject].append(verdict)
+        by_subject[verdict.source, verdict.subject].append(verdict)
     return [
         early_end(replace(finding, valid_until=end)).finding
         for finding in findings

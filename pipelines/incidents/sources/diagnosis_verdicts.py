@@ -42,7 +42,7 @@ class DiagnosisVerdict:
     culprits : mapping of str to mapping
         Evidence by machine.
     seen : frozenset of str
-        Machines that it judged.
+        Machines that it judged: all of the job, if it names a culprit or saw progress.
     read : tuple of str
         Kinds of evidence.
     """
@@ -111,9 +111,17 @@ def _of_job(line: dict[str, Any]) -> DiagnosisVerdict:
         kind=str(line["kind"]),
         at=Nanoseconds(parse_moment(line["detected_at"] or line["at"])),
         culprits=culprits,
-        seen=frozenset(map(str, line["machines"])),
+        seen=frozenset(map(str, line["machines"]))
+        if culprits or _progresses(line)
+        else frozenset(),
         read=tuple(map(str, line["evidence_from"])),
     )
+
+
+def _progresses(line: dict[str, Any]) -> bool:
+    """Tell whether a verdict saw the job work: a job that is being killed still writes lines."""
+    states = {probe["state"] for probe in line["probes"].values()}
+    return line["kind"] == "none" and "active" in states and "idle" not in states
 
 
 def _shortened(text: str | None) -> str:
