@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.incidents.sources.verdict_lines import parse_verdict_lines
 from forewarn.pipelines.runtime.progress import note
@@ -55,10 +56,11 @@ def _findings(verdict: dict[str, Any]) -> Iterator[Finding]:
         return
     observed = bool(verdict.get("observe_only"))
     kind = FindingKind.REPORT if observed else FindingKind.VERDICT
+    read = [EvidenceKind.METRICS, *([EvidenceKind.LIST] if verdict.get("helped_by_list") else [])]
     detected = Nanoseconds(parse_moment(verdict["detected_at"]))
     for named in (verdict, *verdict["also"]):
         shown = {name: named[name] for name in ("metric", "score", "since")}
-        evidence = {**shown, "kind": verdict.get("kind"), "task": job}
+        evidence = {**shown, "kind": verdict.get("kind"), "task": job, "evidence_from": read}
         yield Finding(
             source=_SOURCE,
             # An observation and a later verdict are different findings, of different kinds.

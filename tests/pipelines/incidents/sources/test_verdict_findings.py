@@ -56,6 +56,13 @@ def test_observe_only_verdict_is_report(tmp_path: Path) -> None:
     assert finding.evidence["observe_only"] is True
 
 
+@pytest.mark.parametrize(("helped", "read"), [(False, ["metrics"]), (True, ["metrics", "list"])])
+def test_verdict_names_what_it_has_read(tmp_path: Path, helped: bool, read: list[str]) -> None:
+    verdict = _verdict(also=[], helped_by_list=helped)
+    (finding,) = verdict_findings(_written(tmp_path / "verdicts.jsonl", verdict), since=START)
+    assert finding.evidence["evidence_from"] == read
+
+
 def test_verdict_without_machine_is_no_finding(tmp_path: Path) -> None:
     path = _written(tmp_path / "verdicts.jsonl", _verdict(machine=None, detected_at=None))
     assert verdict_findings(path, since=START) == []
