@@ -9,6 +9,7 @@ from typing import Final
 __all__ = ["LAUNCHER_FORMS", "LauncherForm"]
 
 _HOST = r"(?P<host>[A-Za-z0-9][\w.:-]{0,250})"
+_NUMBERED_HOST = r"(?:(?P<host>(?=[A-Za-z_-]*\d)[\w.-]+): )?\b"  # `ERROR: ` is no host
 _ADDRESS = r"\[?(?P<host>[\d.:a-fA-F]{3,45})"
 _WORD = (  # as the C library names signals
     r"(?P<word>Killed|Terminated|Aborted|Segmentation fault|Out Of Memory|Bus error"
@@ -31,7 +32,7 @@ class LauncherForm:
         Text without which no line has this form.
     expression : re.Pattern
         Named groups are fields of `LaunchReport`, and forms of the exit (`code`, `status`,
-        `signal`, `word`), lists (`tasks`, `jax_tasks`, `hosts`) and `root`, a heading.
+        `signal`, `word`), lists (`tasks`, `jax_tasks`, `hosts`, `nodes`) and `root`, a heading.
     is_block : bool
         The report spans lines.
     is_first : bool
@@ -81,7 +82,7 @@ _TORCHRUN = (
 _PYTHON = (  # torch.multiprocessing.spawn, accelerate, DeepSpeed, composer, Lightning
     _form(
         " terminated with ",
-        r"\bprocess (?P<local_rank>\d+) terminated with (?:signal (?P<word>SIG[A-Z]+)"
+        r"\bprocess (?P<local_rank>\d{1,3}) terminated with (?:signal (?P<word>SIG[A-Z]+)"
         r"|exit code (?P<code>\d+)|the following error)",
     ),
     _form("died with <Signals.", r"ommand .*python.* died with <Signals\.\w+: (?P<signal>\d+)>"),
@@ -108,7 +109,7 @@ _SLURM = (
         r"error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>\d[\d,-]*): "
         rf"(?:{_WORD}|Exited with exit code (?P<code>\d+))",
     ),
-    _form("Node failure on", rf"error: Node failure on {_HOST}"),
+    _form("Node failure on", r"error: Node failure on (?P<nodes>[\w.,\[\]-]+)"),
     _form("oom_kill event", r"Detected \d+ (?P<word>oom_kill) event"),
     _form("oom-kill event", r"Detected \d+ (?P<word>oom-kill) event"),
 )
@@ -143,8 +144,12 @@ _MPI = (
         r"first noticed rank (?P<rank>\d+)\) terminated with signal (?P<signal>\d+)",
         "is_first",
     ),
-    _form("died from signal", rf"{_HOST}: rank (?P<rank>\d+) died from signal (?P<signal>\d+)"),
-    _form("exited with code", rf"{_HOST}: rank (?P<rank>\d+) exited with code (?P<code>\d+)"),
+    _form(
+        "died from signal", rf"{_NUMBERED_HOST}rank (?P<rank>\d+) died from signal (?P<signal>\d+)"
+    ),
+    _form(
+        "exited with code", rf"{_NUMBERED_HOST}rank (?P<rank>\d+) exited with code (?P<code>\d+)"
+    ),
     _form(
         "] Signal: ", r"\[(?P<host>[\w.-]+):(?P<pid>\d+)\] Signal: [A-Z][\w ]+ \((?P<signal>\d+)\)"
     ),
@@ -193,6 +198,12 @@ _KUBERNETES = (
         r"Pod: (?:[\w-]+[./])?(?P<pod>[\w-]+) exited with code:? (?P<code>\d+)",
     ),
 )
+_DLROVER = (
+    _form(
+        "has not sent a heartbeat",
+        r"node \d+-(?P<pod>[a-z][\w.-]*) has not sent a heartbeat for over",
+    ),
+)
 _JAX = (
     _form("heartbeat timeout", rf"Task {_JAX_TASK}(?P<jax_tasks>\d+) heartbeat timeout"),
     _form(
@@ -210,5 +221,5 @@ _SHELL = (_form(": line ", rf": line \d+: +(?P<pid>\d+) {_WORD}"),)
 
 LAUNCHER_FORMS: Final = (
     *(*_TORCHRUN, *_PYTHON, *_SLURM, *_MPI),
-    *(*_RAY, *_KUBERNETES, *_JAX, *_SHELL),
+    *(*_RAY, *_KUBERNETES, *_DLROVER, *_JAX, *_SHELL),
 )

@@ -14,6 +14,7 @@ from forewarn.features.diagnosis.launcher_forms import LAUNCHER_FORMS, LauncherF
 from forewarn.features.diagnosis.log_matcher import find_matching_lines
 from forewarn.features.diagnosis.log_pattern import compile_pattern
 from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
+from forewarn.features.hostlist import HostlistError, expand
 from forewarn.features.time_units import SECOND
 
 __all__ = ["LaunchReport", "parse_launcher_reports"]
@@ -172,9 +173,19 @@ def _by_task(report: LaunchReport, match: re.Match[str], lines: str) -> Iterator
     if daemon is not None:
         report = replace(report, host=report.host or daemon["host"])
         tasks = [int(daemon["task"])] if daemon["task"] else []
+    nodes = _node_list(fields.get("nodes") or "")
     yield from (replace(report, task=task) for task in tasks)
-    if not tasks:
+    yield from (replace(report, host=node) for node in nodes)
+    if not tasks and not nodes:
         yield report
+
+
+def _node_list(text: str) -> list[str]:
+    """Return the machines of a list such as `node-[3-4]`; none if it is not one."""
+    try:
+        return expand(text)[:_MAX_TASKS] if text else []
+    except HostlistError:
+        return []
 
 
 def _task_list(text: str) -> list[int]:

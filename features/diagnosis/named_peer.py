@@ -12,11 +12,13 @@ import re2
 
 from forewarn.features.diagnosis.log_pattern import LogPattern, compile_pattern
 from forewarn.features.diagnosis.ranks import MAX_RANKS
+from forewarn.features.hostlist import HostlistError, expand
 
 __all__ = ["Peer", "named_peers"]
 
 _GROUP = re.compile(r"peer_(rank|task|host|address)(?:_\d)?")
 _NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)")
+_MAX_LISTED_HOSTS = 64  # a longer list does not tell machines apart
 _OWN_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
 
 
@@ -42,7 +44,7 @@ def named_peers(pattern: LogPattern, line: str) -> tuple[Peer, ...]:
     r"""Return the peers that a line names, in order; empty if it names none, or only itself.
 
     The named groups `peer_rank`, `peer_task`, `peer_host` and `peer_address` of the expression hold
-    them; numbers may be a list. An own address, such as `localhost`, is not a peer.
+    them; numbers and hosts may be lists. An own address, such as `localhost`, is not a peer.
 
     Examples
     --------
@@ -79,6 +81,9 @@ def _peers(kind: str, text: str) -> Iterator[Peer]:
             if number < MAX_RANKS:
                 yield Peer(rank=number) if kind == "rank" else Peer(task=number)
         return
+    if kind == "host" and "[" in text:
+        yield from _listed_hosts(text)
+        return
     name = text.partition("%")[0]
     try:
         address = ipaddress.ip_address(name)
@@ -91,3 +96,12 @@ def _peers(kind: str, text: str) -> Iterator[Peer]:
         address = address.ipv4_mapped
     if not (address.is_loopback or address.is_unspecified):
         yield Peer(address=str(address))
+
+
+def _listed_hosts(text: str) -> Iterator[Peer]:
+    try:
+        names = expand(text)
+    except HostlistError:
+        return
+    if len(names) <= _MAX_LISTED_HOSTS:
+        yield from (Peer(host=name) for name in names)

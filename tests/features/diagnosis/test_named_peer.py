@@ -40,6 +40,15 @@ def test_lines_without_a_peer() -> None:
     assert named_peers(pattern(r"(?P<speaker>\d+) lost"), "7 lost") == ()
 
 
+def test_host_lists() -> None:
+    hosts = pattern(r"lost (?P<peer_host>\S+)")
+    assert named_peers(hosts, "lost node-[3-4,7]") == (
+        *(Peer(host="node-3"), Peer(host="node-4"), Peer(host="node-7")),
+    )
+    assert named_peers(hosts, "lost node-[3-") == ()
+    assert named_peers(hosts, "lost node-[1-9000]") == ()
+
+
 def test_tasks_are_not_ranks() -> None:
     task = pattern(r"task:(?P<peer_task>\d+)")
     assert named_peers(task, "/job:a/task:3") == (Peer(task=3),)

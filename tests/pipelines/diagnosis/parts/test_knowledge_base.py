@@ -125,6 +125,7 @@ PEERS = [
     ("  Peer host:  n3", "n3"),
     ("UCX  ERROR connection to remote peer n4 failed: Endpoint timeout", "n4"),
     ("srun: error: Node failure on n3", "n3"),
+    ("srun: error: Node failure on n[3-4]", "n3 n4"),
     ("Node n3 status is now: NodeNotReady", "n3"),
     ("=>> PBS: job killed: node 2 (n3) requested job terminate, 'EOF'", "n3"),
     ("slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2025-03-01T04:00:00 ***", None),
