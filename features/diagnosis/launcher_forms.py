@@ -153,6 +153,13 @@ _MPI = (
     _form(
         "] Signal: ", r"\[(?P<host>[\w.-]+):(?P<pid>\d+)\] Signal: [A-Z][\w ]+ \((?P<signal>\d+)\)"
     ),
+    _form("failure of Process", r"workers after failure of Process (?P<rank>\d+)", "is_first"),
+    _form(
+        "Process name:",
+        rf"Process name: (?P<host>[\w.-]+)\[(?P<local_rank>\d+)\]{_NEXT_LINE}"
+        r"Exit code: +(?P<code>-?\d+)",
+        *("is_block", "is_first"),
+    ),
     _form(  # Horovod numbers processes by rank
         "exit with status code", r"Process (?P<rank>\d+) exit with status code (?P<code>-?\d+)"
     ),

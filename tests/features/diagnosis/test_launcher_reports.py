@@ -148,6 +148,9 @@ CASES: list[tuple[str, list[dict[str, Any]]]] = [
     ("  Process name: [prterun-node-1-77@1,6]\n  Exit code:    2",
      [{"rank": 6, "exit_code": 2, "is_first": True}]),
     ("Process name: 4\nExit code: 250", [{"rank": 4, "exit_code": 250, "is_first": True}]),
+    ("Process name: node-2[1]\nExit code: 1",
+     [{"host": "node-2", "local_rank": 1, "exit_code": 1, "is_first": True}]),
+    ("Terminating remaining workers after failure of Process 6.", [{"rank": 6, "is_first": True}]),
     ("Process 6 exit with status code 1.", [{"rank": 6, "exit_code": 1}]),
     ("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
      "=   RANK 3 PID 55 RUNNING AT node-2\n=   KILLED BY SIGNAL: 11 (Segmentation fault)",

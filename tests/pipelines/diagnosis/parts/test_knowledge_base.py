@@ -124,6 +124,7 @@ PEERS = [
     ("fault_info[Failed to connect agent[1,3,5,]", "1 3 5"),
     ("  Peer host:  n3", "n3"),
     ("UCX  ERROR connection to remote peer n4 failed: Endpoint timeout", "n4"),
+    ("libfabric:7:1:efa:cq:x():7<warn> err: 5 My host id: i-1 Peer host id: i-2 (14)", "i-2"),
     ("srun: error: Node failure on n3", "n3"),
     ("srun: error: Node failure on n[3-4]", "n3 n4"),
     ("Node n3 status is now: NodeNotReady", "n3"),
