@@ -81,6 +81,8 @@ class _Dump(msgspec.Struct, gc=False):
     entries: list[_Entry] = []  # msgspec copies the default
     pg_config: dict[str, dict[str, Any]] = {}
     pg_status: dict[str, dict[str, int | None]] = {}
+    rank: Any = None
+    global_rank: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Dump, strict=False)  # non-strict: numbers may be strings
@@ -111,6 +113,8 @@ class FlightRecorderDump:
     enqueued : mapping of str to int
         Last sequence number that the rank has entered in each group, where the dump says it. It
         also counts entries that the dump does not hold.
+    rank : int or None
+        The rank that wrote it, if the dump says it.
     """
 
     entries: npt.NDArray[np.void]
@@ -120,6 +124,7 @@ class FlightRecorderDump:
     signatures: tuple[str, ...]
     members: Mapping[str, tuple[int, ...]]
     enqueued: Mapping[str, int] = field(default_factory=dict)
+    rank: int | None = None
 
 
 def parse_dump(data: bytes) -> FlightRecorderDump:
@@ -178,7 +183,10 @@ def _to_arrays(dump: _Dump) -> FlightRecorderDump:
     members = group_members(dump.pg_config)
     names_by_id = {entry.pg_id: entry.process_group[0] for entry in rows}
     enqueued = last_enqueued(dump.pg_status, dump.pg_config, names_by_id)
-    return FlightRecorderDump(table, groups.texts, uses, names.texts, texts, members, enqueued)
+    rank = next((n for n in (dump.global_rank, dump.rank) if isinstance(n, int) and n >= 0), None)
+    return FlightRecorderDump(
+        table, groups.texts, uses, names.texts, texts, members, enqueued, rank
+    )
 
 
 class _TextIndex:

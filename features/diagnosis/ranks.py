@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -85,6 +86,15 @@ class Ranks:
             if (row.machine, row.local_rank) == (machine, local_rank):
                 return number
         return None
+
+    def by_pid(self) -> dict[int, int]:
+        """Return the ranks by process number, where no two ranks have the same."""
+        counts = Counter(row.pid for row in self.table.values())
+        return {
+            row.pid: number
+            for number, row in self.table.items()
+            if row.pid is not None and counts[row.pid] == 1
+        }
 
     def peers(self, rank: int) -> tuple[int, ...]:
         """Return the ranks that do the same work as a rank, without the rank itself, in order.

@@ -10,16 +10,17 @@ import msgspec
 from forewarn.features.errors import InputError
 
 __all__ = [
+    "MAX_FRAMES",
     "BrokenStackError",
     "Frame",
     "Stack",
     "classify_wait",
     "data_request",
     "is_host_wait",
-    "main_stack",
+    "main_process",
 ]
 
-_MAX_FRAMES = 512
+MAX_FRAMES = 512
 _MAX_INNERMOST_FRAMES = 12  # frames searched for a wait
 
 # Functions that wait for other ranks if their file belongs to a collective library.
@@ -85,8 +86,8 @@ class _Thread(msgspec.Struct, gc=False):
 _DECODER = msgspec.json.Decoder(list[_Thread])
 
 
-def main_stack(data: bytes) -> Stack:
-    """Return the stack of the main thread.
+def main_process(data: bytes) -> tuple[int, Stack]:
+    """Return the number of the process, 0 if unknown, and the stack of its main thread.
 
     Parameters
     ----------
@@ -106,8 +107,8 @@ def main_stack(data: bytes) -> Stack:
     if not threads:
         raise BrokenStackError("contains no frame")
     main = max(threads, key=_is_main)
-    calls = main.frames[:_MAX_FRAMES]
-    return tuple(Frame(call.name, call.filename, call.line) for call in calls)
+    calls = main.frames[:MAX_FRAMES]
+    return main.pid, tuple(Frame(call.name, call.filename, call.line) for call in calls)
 
 
 def _is_main(thread: _Thread) -> tuple[bool, bool]:

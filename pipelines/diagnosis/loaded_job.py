@@ -11,14 +11,14 @@ from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
-from forewarn.pipelines.diagnosis.parts.flight_part import read_flight
+from forewarn.pipelines.diagnosis.parts.flight_part import FlightPart, read_flight
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.parts.job_part import UNKNOWN_TIME, JobSnapshot, Part, PartResult
 from forewarn.pipelines.diagnosis.parts.kernel_part import read_kernel
 from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart, read_logs
 from forewarn.pipelines.diagnosis.parts.metrics_part import read_metrics
 from forewarn.pipelines.diagnosis.parts.profiles_part import read_profiles
-from forewarn.pipelines.diagnosis.parts.stacks_part import read_stacks
+from forewarn.pipelines.diagnosis.parts.stacks_part import StacksPart, read_stacks
 from forewarn.pipelines.diagnosis.site_context import SiteContext
 
 __all__ = ["LoadedJob", "read_job"]
@@ -36,6 +36,7 @@ _NO_STEPS = "no error was found, and no line shows that the job made progress un
 _NO_LOGS = "there is no log of a rank that shows progress"
 _PROGRESS_PROBES = ("metrics", "stack", "collective")
 
+_ANYWHERE = ("logs", "flight", "stacks")  # parts whose files may lie outside their folder
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
 _READERS: Mapping[str, _Reader] = {
@@ -72,9 +73,13 @@ class LoadedJob:
 
     @property
     def files(self) -> tuple[FileReading, ...]:
-        """How each log was understood."""
-        logs = self.parts.get("logs")
-        return logs.files if isinstance(logs, LogsPart) else ()
+        """How each log, dump and file of stacks was understood."""
+        readings: dict[str, FileReading] = {}
+        for part in self.parts.values():
+            for file in part.files if isinstance(part, LogsPart | FlightPart | StacksPart) else ():
+                if file.read_as is not None or file.name not in readings:
+                    readings[file.name] = file
+        return tuple(readings.values())
 
     def without(self, names: Collection[str]) -> LoadedJob:
         """Return the job as loaded from a folder that lacks some parts."""
@@ -138,7 +143,7 @@ def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
 
 def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
     for name, read in _READERS.items():
-        is_present = name == "logs" or folder.part(name) is not None  # logs may be anywhere
+        is_present = name in _ANYWHERE or folder.part(name) is not None
         part = read(folder, listed) if is_present else None
         if part is not None:
             yield name, part

@@ -165,6 +165,11 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
     outside = sorted(stacks.keys() - inside)
     if 2 * len(inside) < len(stacks):
         outside = _unlike_majority({rank: stacks[rank] for rank in outside})
+    if not inside and all(data_request(stack) for stack in stacks.values()):
+        cause = (
+            f"all {len(stacks)} ranks wait for data, such as in {data_request(stacks[min(stacks)])}"
+        )
+        return JobFinding("hang", cause)
     if not outside and not inside:
         return None
     if not outside:

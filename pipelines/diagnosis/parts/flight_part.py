@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.diagnosis.collective_operations import CollectiveOperations, merge_dumps
+from forewarn.features.diagnosis.dump_ranks import dump_rank
 from forewarn.features.diagnosis.flight_recorder_dump import FlightRecorderDump
+from forewarn.features.diagnosis.log_streams.job_streams import FileReading
+from forewarn.features.diagnosis.numbered_names import ranks_of_names
 from forewarn.features.diagnosis.ranks import MAX_RANKS, Ranks, format_ranks
 from forewarn.models.diagnosis.clocks.clock_alignment import ClockAlignment, align_clocks
 from forewarn.models.diagnosis.clocks.clock_skew import find_skewed_ranks, needs_clock_alignment
@@ -21,15 +23,19 @@ from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.slow.lateness import Lateness, measure_lateness
 from forewarn.models.diagnosis.slow.slow_rank import slow_finding
 from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
+from forewarn.pipelines.diagnosis.parts.captures import captures_elsewhere, name_in_job
 from forewarn.pipelines.diagnosis.parts.dump_reader import FlightError, read_dumps
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
 from forewarn.pipelines.diagnosis.parts.logs_part import LogsPart
-from forewarn.pipelines.storage.files.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import (
+    files_below,
+    matching_paths,
+    require_regular,
+)
 
 __all__ = ["FlightPart", "read_flight"]
 
-_RANK_IN_NAME = re.compile(r"(?:.*?[^0-9])?([0-9]{1,6})(?:\.[A-Za-z]+)?", re.DOTALL)
 _MAX_SKEWED_SHARE = 0.5  # of the ranks; with more skewed clocks, lateness is not reported
 _MAX_DUMP_BYTES = 2**30  # a dump of 2,000 entries has 1 MB
 
@@ -45,11 +51,13 @@ class FlightPart:
         Ranks with an unusable dump.
     notes : tuple of str
         Reasons, one line each, and what else was skipped.
+    files : tuple of FileReading
     """
 
     operations: CollectiveOperations
     broken: frozenset[int]
     notes: tuple[str, ...]
+    files: tuple[FileReading, ...] = ()
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -122,7 +130,7 @@ def _clock_notes(unclear: frozenset[int], alignment: ClockAlignment | None) -> I
         )
 
 
-def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
+def read_flight(folder: JobFolder, ranks: Ranks) -> FlightPart | None:
     """Read all dumps of a job, or return None if there are none.
 
     Raises
@@ -130,40 +138,52 @@ def read_flight(folder: JobFolder, _: Ranks) -> FlightPart | None:
     FlightError
         If a dump is a pickle that contains more than plain values, or not a regular file.
     """
-    path = folder.part("flight")
-    files = [] if path is None else list(_dump_files(path))
-    if not files:
+    paths = list(_dump_files(folder))
+    if not paths:
         return None
-    dumps, broken, notes = dict[int, FlightRecorderDump](), set[int](), list[str]()
+    names = {path: name_in_job(folder, path) for path in paths}
+    known = ranks.table.keys() if ranks.listed else None
+    by_name = ranks_of_names(list(names.values()), known)
+    dumps, files, broken = dict[int, FlightRecorderDump](), list[FileReading](), set[int]()
     twice = dict[int, None]()
-    for (rank, file), result in zip(files, read_dumps([file for _, file in files]), strict=True):
+    for path, result in zip(paths, read_dumps(paths), strict=True):
+        name = names[path]
+        numbered = by_name[name]
         if isinstance(result, str):
-            broken.add(rank)
-            notes.append(f"flight: {file.name} {result}")
-        elif rank in dumps:
+            broken |= set() if numbered is None else {numbered}
+            files.append(FileReading(name, None, (result,)))
+            continue
+        rank, why = dump_rank(result, numbered)
+        if rank is None or rank >= MAX_RANKS:
+            files.append(FileReading(name, None, (why,)))
+            continue
+        files.append(FileReading(name, f"flight recorder dump of rank {rank}", (why,)))
+        if rank in dumps:
             twice[rank] = None
-            dumps[rank] = max(dumps[rank], result, key=_last_entry_time)
-        else:
-            dumps[rank] = result
+        dumps[rank] = max(dumps.get(rank, result), result, key=_last_entry_time)
+    notes = [f"flight: {Path(file.name).name} {file.why[0]}" for file in files if not file.read_as]
     if twice:
         notes.append(f"flight: two dumps of {format_ranks(list(twice))}, the later one counts")
-    return FlightPart(merge_dumps(dumps), frozenset(broken - dumps.keys()), tuple(notes))
+    broken -= dumps.keys()
+    return FlightPart(merge_dumps(dumps), frozenset(broken), tuple(notes), tuple(files))
 
 
 def _last_entry_time(dump: FlightRecorderDump) -> int:
     return int(dump.entries["created"].max(initial=0))
 
 
-def _dump_files(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Yield the dumps by rank, which is the last number in the file name."""
-    if not folder.is_dir():
-        raise FlightError(f"{folder}: is not a folder, expected a folder of dumps.")
-    for file in sorted(folder.iterdir()):
-        match = _RANK_IN_NAME.fullmatch(file.name)
-        if file.name.startswith((".", "_")) or match is None:
-            continue
-        require_regular(file, FlightError)
-        if file.stat().st_size > _MAX_DUMP_BYTES:
-            raise FlightError(f"{file}: is larger than {_MAX_DUMP_BYTES} bytes, expected a dump.")
-        if int(match[1]) < MAX_RANKS:
-            yield int(match[1]), file
+def _dump_files(folder: JobFolder) -> Iterator[Path]:
+    """Yield the files of `flight/`, whatever they contain, and the dumps elsewhere."""
+    path = folder.part("flight")
+    if path is not None and not path.is_dir():
+        raise FlightError(f"{path}: is not a folder, expected a folder of dumps.")
+    if path is not None:
+        for file in matching_paths(path, "[!.]*", FlightError):
+            if not file.is_dir():
+                require_regular(file, FlightError)
+        for file in files_below(path, FlightError):
+            if file.stat().st_size > _MAX_DUMP_BYTES:
+                limit = f"larger than {_MAX_DUMP_BYTES} bytes"
+                raise FlightError(f"{file}: is {limit}, expected a dump.")
+            yield file
+    yield from captures_elsewhere(folder, "flight recorder dump")

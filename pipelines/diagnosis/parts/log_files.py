@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from forewarn.pipelines.diagnosis.parts.captures import is_capture, name_in_job
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder
 
 __all__ = ["log_files", "read_bounded"]
@@ -19,14 +20,16 @@ def log_files(folder: JobFolder) -> list[tuple[str, Path]]:
 
     They are below `logs`, or anywhere outside the other parts in a folder without `logs`.
     """
-    if folder.path.is_file():
-        return [(folder.path.name, folder.path)]
     logs = folder.part("logs")
-    if logs is not None and logs.is_dir():
-        return sorted((str(path.relative_to(folder.path)), path) for path in _walk(logs))
-    parts = {name.partition("/")[0] for name in PARTS.values()}
-    files = ((path.relative_to(folder.path), path) for path in _walk(folder.path))
-    return sorted((str(name), path) for name, path in files if name.parts[0] not in parts)
+    if folder.path.is_file():
+        paths: Iterable[Path] = [folder.path]
+    elif logs is not None and logs.is_dir():
+        paths = _walk(logs)
+    else:
+        parts = {name.partition("/")[0] for name in PARTS.values()}
+        walked = _walk(folder.path)
+        paths = (p for p in walked if p.relative_to(folder.path).parts[0] not in parts)
+    return sorted((name_in_job(folder, path), path) for path in paths if not is_capture(path))
 
 
 def _walk(folder: Path) -> Iterator[Path]:

@@ -1,14 +1,19 @@
-"""Part `stacks/TIME/RANK.json`: stack samples of all ranks."""
+"""Part `stacks`: samples of all ranks, in `stacks/TIME/RANK.json` or in files of any name."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 
-from forewarn.features.diagnosis.ranks import MAX_RANKS, Ranks
-from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack, main_stack
+from forewarn.features.diagnosis.log_streams.job_streams import FileReading
+from forewarn.features.diagnosis.numbered_names import ranks_of_names
+from forewarn.features.diagnosis.ranks import Ranks, format_ranks
+from forewarn.features.diagnosis.stack_file import stacks_by_rank
+from forewarn.features.diagnosis.stack_sample import BrokenStackError, Stack
 from forewarn.models.diagnosis.hang.expected_absence import expected_absence_phases
 from forewarn.models.diagnosis.hang.outlier_stacks import find_outlier_stacks
 from forewarn.models.diagnosis.probes.stack_phases import stack_phases
@@ -17,14 +22,18 @@ from forewarn.models.diagnosis.probes.stack_probe import (
     latest_divergent_stacks,
     stack_probe,
 )
+from forewarn.pipelines.diagnosis.parts.captures import captures_elsewhere, name_in_job
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder, JobFolderError
 from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
 from forewarn.pipelines.runtime.timestamps import parse_moment
-from forewarn.pipelines.storage.files.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import files_below, require_regular
 
 __all__ = ["StacksPart", "read_stacks"]
 
-_COMPACT_TIME = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d(?:\.\d{1,9})?)Z?")
+_TIME = re.compile(
+    r"(?<!\d)(\d{4})-?(\d\d)-?(\d\d)[T_](\d\d)[:-]?(\d\d)[:-]?(\d\d(?:\.\d{1,9})?)"
+    r"(Z|[+-]\d\d:\d\d)?(?!\d)"
+)
 _MAX_STACK_BYTES = 16 * 2**20
 _MAX_NOTES = 5
 
@@ -36,17 +45,19 @@ class StacksPart:
     Attributes
     ----------
     samples : tuple of StackSample
-    notes : tuple of str
-        Files that could not be used, with reasons.
+    undated : mapping of int to Stack
+        Stacks by rank of files whose path has no time: they count as of the verdict.
+    files : tuple of FileReading
     """
 
     samples: tuple[StackSample, ...]
-    notes: tuple[str, ...]
+    undated: Mapping[int, Stack]
+    files: tuple[FileReading, ...]
 
     @property
     def ranks(self) -> frozenset[int]:
         """Ranks with a stack."""
-        return frozenset(rank for sample in self.samples for rank in sample.stacks)
+        return frozenset(self.undated).union(*(sample.stacks for sample in self.samples))
 
     @property
     def last(self) -> int | None:
@@ -59,63 +70,86 @@ class StacksPart:
         A single sample is enough for the last two, although it does not show whether the job moves.
         """
         samples = [sample for sample in self.samples if sample.time <= snapshot.at]
+        samples += [StackSample(snapshot.at, self.undated)] if self.undated else []
         probe = stack_probe(samples, len(snapshot.ranks.table), snapshot.at)
-        findings = [
-            latest_divergent_stacks(samples, len(snapshot.ranks.table), snapshot.at, probe.since)
-        ]
+        odd = latest_divergent_stacks(samples, len(snapshot.ranks.table), snapshot.at, probe.since)
+        if odd is not None and self.undated:  # they may be older than the stall
+            odd = replace(odd, is_only_outsider=False)
+        findings = [odd]
         if probe.state == "idle":
             findings.append(find_outlier_stacks(samples[-1].stacks, snapshot.ranks, probe.since))
         phases = (*stack_phases(samples), *expected_absence_phases(samples, snapshot.ranks))
-        return PartResult(probe, tuple(f for f in findings if f is not None), phases, self.notes)
+        notes = tuple(_notes(self.files))
+        return PartResult(probe, tuple(f for f in findings if f is not None), phases, notes)
 
 
-def read_stacks(folder: JobFolder, _: Ranks) -> StacksPart | None:
-    """Read all samples of a job, or return None if there are none.
+def _notes(files: Sequence[FileReading]) -> Iterator[str]:
+    unread = [f"stacks: {file.name} {file.why[0]}" for file in files if file.read_as is None]
+    yield from unread[:_MAX_NOTES]
+    if len(unread) > _MAX_NOTES:
+        yield f"stacks: {len(unread) - _MAX_NOTES} more"
+
+
+def read_stacks(folder: JobFolder, ranks: Ranks) -> StacksPart | None:
+    """Read all stacks of a job, or return None if there are none.
 
     Raises
     ------
     JobFolderError
-        If a folder name is not a time, or a file name not a rank.
+        If a path in `stacks/` is not a regular file.
     """
-    path = folder.part("stacks")
-    if path is None or not path.is_dir():
+    paths = list(_stack_files(folder))
+    if not paths and folder.part("stacks") is None:
         return None
-    notes = list[str]()
-    samples = [
-        StackSample(_sample_time(sample), dict(_read_sample(sample, notes)))
-        for sample in path.iterdir()
-        if sample.is_dir() and not sample.name.startswith(".")
-    ]
-    if not samples:
-        return None
-    more = [f"stacks: {len(notes) - _MAX_NOTES} more"] if len(notes) > _MAX_NOTES else []
-    ordered = tuple(sorted(samples, key=lambda sample: sample.time))
-    return StacksPart(ordered, (*notes[:_MAX_NOTES], *more))
-
-
-def _sample_time(sample: Path) -> int:
-    """Return the time in a folder name: ISO 8601, with or without separators."""
-    match = _COMPACT_TIME.fullmatch(sample.name)
-    text = "{}-{}-{}T{}:{}:{}Z".format(*match.groups()) if match else sample.name
-    try:
-        return parse_moment(text)
-    except ValueError:
-        raise JobFolderError(
-            f"{sample}: its name is not a time, expected a name such as 2026-11-22T08:30:00Z."
-        ) from None
-
-
-def _read_sample(sample: Path, notes: list[str]) -> Iterator[tuple[int, Stack]]:
-    for file in sorted(sample.glob("*.json")):
-        name = file.stem
-        if not (name.isascii() and name.isdecimal() and len(name) < 8 and int(name) < MAX_RANKS):
-            raise JobFolderError(
-                f"{file}: its name is not a rank, expected a name such as 12.json."
-            )
-        require_regular(file, JobFolderError)
+    samples: dict[int | None, dict[int, Stack]] = {}
+    files, by_pid = list[FileReading](), ranks.by_pid()
+    for path, by_name in _numbered(paths, ranks):
+        name = name_in_job(folder, path)
+        time = _time_in_path(PurePath(name))
         try:
-            if file.stat().st_size > _MAX_STACK_BYTES:
-                raise BrokenStackError(f"is larger than {_MAX_STACK_BYTES} bytes, expected a stack")
-            yield int(name), main_stack(file.read_bytes())
+            stacks = stacks_by_rank(_read_stack_file(path), by_name, by_pid)
         except BrokenStackError as error:
-            notes.append(f"stacks: {sample.name}/{file.name} {error}")
+            files.append(FileReading(name, None, (str(error),)))
+            continue
+        samples.setdefault(time, {}).update(stacks)
+        why = () if time is not None else ("its path has no time: taken as of the verdict",)
+        files.append(FileReading(name, f"stacks of {format_ranks(sorted(stacks))}", why))
+    undated = samples.pop(None, {})
+    dated = tuple(StackSample(time, samples[time]) for time in sorted(filter(None, samples)))
+    return StacksPart(dated, undated, tuple(files))
+
+
+def _stack_files(folder: JobFolder) -> Iterator[Path]:
+    """Yield the files of `stacks/`, whatever they contain, and the stacks elsewhere."""
+    path = folder.part("stacks")
+    if path is not None:
+        for entry in sorted(path.rglob("*")):
+            if not entry.is_dir():
+                require_regular(entry, JobFolderError)
+        yield from files_below(path, JobFolderError)
+    yield from captures_elsewhere(folder, "py-spy stacks")
+
+
+def _numbered(paths: Sequence[Path], ranks: Ranks) -> Iterator[tuple[Path, int | None]]:
+    """Yield the files with the rank in their name; names of one folder are compared."""
+    known = ranks.table.keys() if ranks.listed else None
+    for _, group in itertools.groupby(paths, key=lambda path: path.parent):
+        below = list(group)
+        by_name = ranks_of_names([path.name for path in below], known)
+        yield from ((path, by_name[path.name]) for path in below)
+
+
+def _read_stack_file(path: Path) -> bytes:
+    if path.stat().st_size > _MAX_STACK_BYTES:
+        raise BrokenStackError(f"is larger than {_MAX_STACK_BYTES} bytes, expected a stack")
+    return path.read_bytes()
+
+
+def _time_in_path(path: PurePath) -> int | None:
+    """Return the time in the name of a file or its folder: ISO 8601, with or without separators."""
+    for part in reversed(path.parts):
+        match = _TIME.search(part)
+        if match:
+            with contextlib.suppress(ValueError):
+                return parse_moment("{}-{}-{}T{}:{}:{}{}".format(*match.groups("Z")))
+    return None

@@ -154,16 +154,3 @@ def test_invalid_metric_tables_are_refused(
     (tmp_path / "metrics").mkdir()
     pq.write_table(pa.table(table), tmp_path / "metrics" / "part.parquet")
     assert message in refused(["diagnose", "run", "--job", str(tmp_path)], capsys)
-
-
-def test_invalid_stack_folders_are_refused(tmp_path: Path, capsys: Any) -> None:
-    run = ["diagnose", "run", "--job", str(tmp_path)]
-    sample = tmp_path / "stacks" / "2026-11-22T00:00:00Z"
-    sample.mkdir(parents=True)
-    (sample / "a.json").write_text("[]")
-    assert "its name is not a rank" in refused(run, capsys)
-    (sample / "a.json").rename(sample / "3.json")
-    line = diagnose(tmp_path, capsys)
-    assert any("3.json contains no frame" in text for text in line["blind"])
-    sample.rename(sample.with_name("yesterday"))
-    assert "its name is not a time" in refused(run, capsys)

@@ -9,7 +9,7 @@ from forewarn.features.diagnosis.stack_sample import (
     Frame,
     Stack,
     classify_wait,
-    main_stack,
+    main_process,
 )
 from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.probes.stack_probe import (
@@ -153,8 +153,8 @@ def test_main_thread_is_used_and_broken_stacks_rejected() -> None:
         b'{"thread_name":"MainThread","os_thread_id":1,"pid":1,"frames":[{"name":"b","line":null}]}]'
     )
     with pytest.raises(BrokenStackError, match="is truncated or not a stack"):
-        main_stack(threads)
-    assert main_stack(threads.replace(b"null", b"3"))[0].name == "b"
+        main_process(threads)
+    assert main_process(threads.replace(b"null", b"3"))[1][0].name == "b"
     for data in (b"", b"[]", b"{}", b"[" * 100_000):
         with pytest.raises(BrokenStackError):
-            main_stack(data)
+            main_process(data)

@@ -414,6 +414,61 @@ def test_later_of_two_dumps_counts(put_dump: Any, diagnose: Any) -> None:
     assert verdict["rank"] != 1 or verdict["also"]
 
 
+@pytest.mark.parametrize("name", ["_dump_{}", "x_rank_{}_20260304", "rank{}.pkl", "t_{}.json"])
+def test_dumps_may_have_any_name(put_dump: Any, diagnose: Any, name: str) -> None:
+    for rank in range(3):
+        put_dump(rank, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], name=name.format(rank))
+    verdict = diagnose(put_dump(3, [("a", 1, 0.0)], name=name.format(3)))
+    assert (verdict["kind"], verdict["rank"]) == ("hang", 3)
+
+
+def test_pickled_dump_may_be_named_json(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0)])
+    for file in (job / "flight").iterdir():
+        file.write_bytes(pickle.dumps(json.loads(file.read_text()), protocol=2))
+    assert diagnose(job)["rank"] == 1
+
+
+def test_dumps_are_found_anywhere(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)])
+    job = put_dump(1, [("a", 1, 0.0)])
+    (job / "flight").rename(job / "from the ticket")
+    assert diagnose(job)["rank"] == 1
+
+
+def test_groups_tell_rank_without_name(put_dump: Any, diagnose: Any) -> None:
+    """Each rank belongs to another pair of groups, which no other rank belongs to."""
+    pairs = {0: ("a", "c"), 1: ("a", "d"), 2: ("b", "c"), 3: ("b", "d")}
+    members = {"a": [0, 1], "b": [2, 3], "c": [0, 2], "d": [1, 3]}
+    for rank, (first, second) in pairs.items():
+        config = {
+            group: {"name": group, "desc": "", "ranks": json.dumps(members[group])}
+            for group in (first, second)
+        }
+        rows = [(first, 1, 0.0), *([(second, 1, 1.0, OPEN)] if rank != 3 else [])]
+        job = put_dump(rank, rows, name=f"{'wxyz'[rank]}.json", pg_config=config)
+    assert diagnose(job)["rank"] == 3
+    put_dump(1, [("b", 1, 0.0)], name="dump_1.json", pg_config={"b": config["b"]})
+    (note,) = [text for text in diagnose(job)["blind"] if text.startswith("flight")]
+    assert "its name says rank 1, which does not belong to its groups" in note
+
+
+def test_dump_may_say_its_rank(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], name="dump_7.json", global_rank=0)
+    verdict = diagnose(put_dump(1, [("a", 1, 0.0)], name="dump_8.json", global_rank=1))
+    assert verdict["rank"] == 1
+
+
+def test_ignored_files_are_listed(put_dump: Any, diagnose: Any) -> None:
+    put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], name="first.json")
+    job = put_dump(1, [("a", 1, 0.0)])
+    (job / "flight" / "README").write_text("from node-1")
+    notes = [text for text in diagnose(job)["blind"] if text.startswith("flight")]
+    assert [note.partition(" ")[2].split()[0] for note in notes] == ["README", "first.json"]
+    assert "neither its name nor its groups tell the rank" in notes[1]
+
+
 def test_rank_lists_are_not_evaluated(put_dump: Any, diagnose: Any) -> None:
     config = {"a": {"name": "a", "desc": "", "ranks": "__import__('os').abort()"}}
     put_dump(0, [("a", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_config=config)

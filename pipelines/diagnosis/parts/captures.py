@@ -1,0 +1,47 @@
+"""Dumps and stacks in a job's folder: in their own folders, or anywhere under any name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from forewarn.features.diagnosis.file_content import HEAD_BYTES, FileContent, file_content
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.storage.files.regular_files import files_below
+
+__all__ = ["captures_elsewhere", "is_capture", "name_in_job"]
+
+_OTHER_PARTS = frozenset(PARTS.values()) - {"logs"}  # whose files have one form
+
+
+def captures_elsewhere(folder: JobFolder, content: FileContent) -> Iterator[Path]:
+    """Yield the files outside the folders of other parts that contain dumps or stacks.
+
+    Parameters
+    ----------
+    folder : JobFolder
+    content : str
+        Kind of content.
+    """
+    if folder.path.is_file():
+        yield from (path for path in (folder.path,) if _content(path) == content)
+        return
+    for path in files_below(folder.path, JobFolderError):
+        is_other = path.relative_to(folder.path).parts[0] in _OTHER_PARTS
+        if not is_other and not path.is_symlink() and _content(path) == content:
+            yield path
+
+
+def is_capture(path: Path) -> bool:
+    """Return whether a file contains dumps or stacks and is therefore no log."""
+    return _content(path) in ("flight recorder dump", "py-spy stacks")
+
+
+def name_in_job(folder: JobFolder, path: Path) -> str:
+    """Return the path of a file below the job's folder."""
+    return path.name if path == folder.path else path.relative_to(folder.path).as_posix()
+
+
+def _content(path: Path) -> FileContent | None:
+    with path.open("rb") as stream:
+        return file_content(stream.read(HEAD_BYTES))
