@@ -62,6 +62,9 @@ class LogPattern:
         The line starts a new attempt; earlier lines belong to previous attempts.
     by_kernel : bool
         Only lines written by the kernel count; a program that quotes the line does not.
+    sees_all : bool
+        The writer of the line hears from all ranks, so that it alone identifies the peers that the
+        line names. Other witnesses know only their own connections.
     phase : str or None
         The line begins or ends a quiet phase, in which a job may make no progress.
     """
@@ -75,6 +78,7 @@ class LogPattern:
     next: str
     attempt: bool = False
     by_kernel: bool = False
+    sees_all: bool = False
     phase: PhaseMark | None = None
 
 

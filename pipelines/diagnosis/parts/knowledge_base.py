@@ -45,6 +45,7 @@ class PatternTable(StrictTable):
     next: Text | None = None
     attempt: Annotated[bool, Field(strict=True)] = False
     by_kernel: Annotated[bool, Field(strict=True)] = False
+    sees_all: Annotated[bool, Field(strict=True)] = False
     phase: PhaseMark | None = None
     enabled: Annotated[bool, Field(strict=True)] = True
     examples: Lines = ()
@@ -139,5 +140,6 @@ def _pattern(name: str, table: PatternTable) -> LogPattern:
         next=table.next or "",
         attempt=table.attempt,
         by_kernel=table.by_kernel,
+        sees_all=table.sees_all,
         phase=table.phase,
     )

@@ -150,6 +150,8 @@ def test_patterns_with_a_peer_are_cascades(matcher: LogMatcher) -> None:
     assert len(accusing) > 10
     roots = {pattern.id for pattern in accusing if pattern.role != "cascade"}
     assert roots == ACCUSING_ROOTS
+    assert {pattern.id for pattern in matcher.patterns if pattern.sees_all} > ACCUSING_ROOTS
+    assert all(pattern in accusing for pattern in matcher.patterns if pattern.sees_all)
 
 
 @pytest.mark.parametrize(
