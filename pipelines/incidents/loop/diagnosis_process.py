@@ -118,7 +118,9 @@ def _unknown(job: DiagnosisJob, cause: str) -> dict[str, Any]:
     """Return a verdict that names no culprit, and why."""
     now = format_iso(time.time_ns())
     verdict = {"job": Path(job.folder).name, "kind": "unknown", "cause": cause, "since": None}
-    nothing: dict[str, Any] = {name: [] for name in ("culprits", "machines", "evidence_from")}
+    nothing: dict[str, Any] = {
+        name: [] for name in ("culprits", "also", "machines", "evidence_from")
+    }
     return {**verdict, **nothing, "probes": {}, "detected_at": now, "at": now}
 
 

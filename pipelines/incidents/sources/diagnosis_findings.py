@@ -36,9 +36,9 @@ def diagnosis_ends(
     """Return the early ends of findings of diagnoses.
 
     A later verdict on the same job ends a finding if it judged the machine and accuses it no
-    longer: it names another culprit, or saw the job make progress. The end of a job, a verdict
-    without a culprit, and silence prove nothing. What a crash showed, only another verdict on the
-    crash takes back: the same machine may work again for some time.
+    longer: it names another culprit, saw the job make progress, or is of the same kind and has no
+    culprit. The end of a job and silence prove nothing. What a crash showed, only another verdict
+    on the crash takes back: the same machine may work again for some time.
 
     Parameters
     ----------
@@ -63,10 +63,11 @@ def _subject(finding: Finding) -> str:
 
 def _ends(finding: Finding, verdicts: Iterable[DiagnosisVerdict]) -> Iterator[Nanoseconds]:
     """Yield the times of the verdicts that take a finding back, the first one first."""
-    is_crash = finding.evidence.get("kind") == _CRASH
+    kind = finding.evidence.get("kind")
     for later in verdicts:
         is_cleared = finding.machine in later.seen - later.culprits.keys()
-        if later.at > finding.at and is_cleared and (not is_crash or later.kind == _CRASH):
+        decides = later.kind == kind or (later.is_conclusive and kind != _CRASH)
+        if later.at > finding.at and is_cleared and decides:
             yield later.at
 
 

@@ -42,7 +42,9 @@ class DiagnosisVerdict:
     culprits : mapping of str to mapping
         Evidence by machine.
     seen : frozenset of str
-        Machines that it judged: all of the job, if it names a culprit or saw progress.
+        Machines that it judged; without a culprit, those that are no candidates either.
+    is_conclusive : bool
+        It names a culprit or saw the job work.
     read : tuple of str
         Kinds of evidence.
     """
@@ -53,6 +55,7 @@ class DiagnosisVerdict:
     at: Nanoseconds
     culprits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seen: frozenset[str] = frozenset()
+    is_conclusive: bool = False
     read: tuple[str, ...] = ()
 
 
@@ -105,15 +108,15 @@ def _of_job(line: dict[str, Any]) -> DiagnosisVerdict:
         for row in line["culprits"]
         if row["machine"] is not None
     }
+    candidates = frozenset(str(row["machine"]) for row in line["also"])
     return DiagnosisVerdict(
         source="diagnose",
         subject=str(line["job"]),
         kind=str(line["kind"]),
         at=Nanoseconds(parse_moment(line["detected_at"] or line["at"])),
         culprits=culprits,
-        seen=frozenset(map(str, line["machines"]))
-        if culprits or _progresses(line)
-        else frozenset(),
+        seen=frozenset(map(str, line["machines"])) - (frozenset() if culprits else candidates),
+        is_conclusive=bool(culprits) or _progresses(line),
         read=tuple(map(str, line["evidence_from"])),
     )
 
@@ -141,5 +144,6 @@ def _of_nodes(line: dict[str, Any], at: Nanoseconds) -> DiagnosisVerdict:
             if row["state"] in _FAULTY_STATES
         },
         seen=frozenset(node for node, row in states.items() if row["state"] == "ok"),
+        is_conclusive=True,
         read=(EvidenceKind.CHECK,),
     )

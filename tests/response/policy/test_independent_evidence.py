@@ -153,6 +153,6 @@ def test_second_evidence_is_never_read_twice(first: Finding, other: Finding) -> 
 
 
 @given(kinds)
-def test_reading_kernel_log_makes_xid_no_second_evidence(read: frozenset[EvidenceKind]) -> None:
+def test_xid_confirms_unless_kernel_log_was_read(read: frozenset[EvidenceKind]) -> None:
     confirmed = decided(diagnosis(*read), XID).step.isolates
     assert confirmed == (bool(read) and EvidenceKind.KERNEL_LOG not in read)

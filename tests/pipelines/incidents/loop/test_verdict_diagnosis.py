@@ -13,7 +13,6 @@ from filelock import FileLock
 from tests.pipelines.incidents.loop.test_responder import FixedClock
 
 from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
-from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.loop import verdict_diagnosis
 from forewarn.pipelines.incidents.loop.diagnosis_process import DiagnosisJob, is_diagnosing
 from forewarn.pipelines.incidents.loop.responder import Responder
@@ -21,6 +20,7 @@ from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
 from forewarn.pipelines.incidents.sources.diagnosis_verdicts import read_diagnoses
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
 from forewarn.response.state.finding import FindingKind
 
 POLICY = load_policy()
@@ -77,7 +77,7 @@ def finished(result: Path) -> None:
 def test_verdict_leads_to_diagnosis_of_its_job(tmp_path: Path) -> None:
     site = site_with(tmp_path, verdict("t1"))
     job = tmp_path / "jobs" / "t1"
-    assert main(["simulate", "job", "--out", str(job), "--ranks", "16", "--fault", "loader"]) == 0
+    simulate_job_to(job, 8, "sigstop", 1, "plain", "files")
     one_round(site)
     result = tmp_path / "respond.diagnoses" / "t1.json"
     finished(result)
@@ -98,7 +98,7 @@ def test_failed_diagnosis_is_recorded_as_unknown(tmp_path: Path) -> None:
     finished(result)
     line = json.loads(result.read_text())
     assert (line["kind"], line["culprits"]) == ("unknown", [])
-    assert "contains no part of a job" in line["cause"]
+    assert f"{tmp_path}/jobs/t1: contains no" in line["cause"]
 
 
 def test_diagnosis_beyond_time_limit_is_unknown(tmp_path: Path) -> None:

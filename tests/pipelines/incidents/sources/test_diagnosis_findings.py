@@ -25,6 +25,7 @@ from forewarn.pipelines.incidents.sources.diagnosis_findings import (
 from forewarn.pipelines.incidents.sources.diagnosis_verdicts import DiagnosisVerdict, read_diagnoses
 from forewarn.pipelines.incidents.sources.verdict_lines import VerdictsError
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
 from forewarn.response.state.finding import Finding, FindingKind
 
 NOW = Nanoseconds(1000 * DAY)
@@ -37,7 +38,7 @@ def line(minute: int, kind: str = "hang", *machines: str | None, **changes: Any)
     culprits = [{"rank": 3, "machine": machine, "why": "missing"} for machine in machines]
     verdict = {"job": "4711", "kind": kind, "culprits": culprits, "since": at, "detected_at": at}
     rest = {"cause": None, "machines": list(MACHINES), "evidence_from": ["dump"], "at": at}
-    return verdict | rest | {"probes": probes("active", "blind")} | changes
+    return verdict | rest | {"also": [], "probes": probes("active", "blind")} | changes
 
 
 def probes(*states: str) -> dict[str, Any]:
@@ -112,7 +113,10 @@ def test_finding_expires(tmp_path: Path) -> None:
         (line(5, "hang", "m1", "m2"), ["m1", "m1", "m2"]),
         (line(5, "unknown"), ["m1"]),
         (line(5, "ended"), ["m1"]),
-        (line(5, "hang"), ["m1"]),
+        (line(5, "hang"), []),
+        (line(5, "hang", also=[{"machine": "m1"}, {"machine": "m2"}]), ["m1"]),
+        (line(5, "hang", machines=["m2"]), ["m1"]),
+        (line(5, "slow"), ["m1"]),
         (line(5, "none", machines=["m2", "m3"]), ["m1"]),  # the job was restarted elsewhere
         (line(5, "hang", "m2", machines=["m2", "m3"]), ["m1", "m2"]),
         (line(5, "none", job="4712"), ["m1"]),
@@ -134,7 +138,9 @@ def test_later_verdict_ends_what_it_disproves(
 def test_progress_does_not_end_crash(tmp_path: Path) -> None:
     crash = line(-1, "crash", "m1")
     assert named(open_findings(tmp_path / "a", [crash], [line(5, "none")])) == ["m1"]
-    assert named(open_findings(tmp_path / "b", [crash], [line(5, "crash", "m2")])) == ["m2"]
+    assert named(open_findings(tmp_path / "b", [crash], [line(5, "hang", "m2")])) == ["m1", "m2"]
+    assert named(open_findings(tmp_path / "c", [crash], [line(5, "crash", "m2")])) == ["m2"]
+    assert named(open_findings(tmp_path / "d", [crash], [line(5, "crash")])) == []
 
 
 def test_problem_that_returns_is_finding_again(tmp_path: Path) -> None:
@@ -179,6 +185,7 @@ verdicts = st.builds(
         *("diagnose", "4711", kind, Nanoseconds(NOW + minute * MINUTE)),
         culprits={machine: {} for machine in culprits},
         seen=frozenset(seen) | frozenset(culprits),
+        is_conclusive=bool(culprits) or kind == "none",
     ),
     st.integers(0, 30),
     st.sampled_from(["hang", "slow", "crash", "none"]),
@@ -188,7 +195,7 @@ verdicts = st.builds(
 
 
 @given(st.lists(verdicts, max_size=8, unique_by=lambda verdict: verdict.at))
-def test_findings_end_only_by_verdict_that_saw_machine(some: list[DiagnosisVerdict]) -> None:
+def test_only_verdict_that_saw_machine_ends_finding(some: list[DiagnosisVerdict]) -> None:
     findings = diagnosis_findings(some, POLICY)
     ends = diagnosis_ends(findings, some)
     assert {end.key for end in ends} <= {finding.key for finding in findings}
@@ -199,7 +206,7 @@ def test_findings_end_only_by_verdict_that_saw_machine(some: list[DiagnosisVerdi
 
 def test_printed_verdicts_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job"
-    assert main(["simulate", "job", "--out", str(job), "--ranks", "16", "--fault", "loader"]) == 0
+    simulate_job_to(job, 8, "sigstop", 1, "plain", "files")
     (tmp_path / "results.csv").write_text(
         "round,nodes,passed,seconds\n1,a b,true,9\n1,c d,false,\n2,a c,true,9\n2,b d,false,\n"
     )
