@@ -20,8 +20,9 @@ from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["JobWatch"]
 
-ReportedVerdict = tuple[str, int | None, str | None]  # kind, rank, machine
-_NO_VERDICT: ReportedVerdict = ("none", None, None)
+Culprits = tuple[tuple[int | None, str | None], ...]  # rank, machine
+ReportedVerdict = tuple[str, Culprits, frozenset[str]]  # kind, culprits, all that accused them
+_NO_VERDICT: ReportedVerdict = ("none", (), frozenset())
 
 
 @dataclass(slots=True)
@@ -75,6 +76,9 @@ class JobWatch:
     def look(self) -> Iterator[dict[str, Any]]:
         """Diagnose all jobs once; yield the verdicts that differ from the last reported ones.
 
+        The same verdict from a further kind of evidence is reported, too: it may confirm another
+        finding.
+
         Yields
         ------
         dict
@@ -99,10 +103,9 @@ class JobWatch:
             if line is None:
                 continue
             self._looks[job.name] = look
-            verdict = line["kind"], line["rank"], line["machine"]
-            if line["kind"] == "unknown":  # it may be known later
-                verdict = _NO_VERDICT
-            if verdict != self._verdicts.get(job.name, _NO_VERDICT):
+            reported = self._verdicts.get(job.name, _NO_VERDICT)
+            verdict = _combined(reported, line)
+            if verdict != reported:
                 yield line  # stored only after it was printed
                 self._verdicts[job.name] = verdict
                 self._store()
@@ -126,7 +129,19 @@ class JobWatch:
 
     def _store(self) -> None:
         if self.state is not None:
-            write_atomic(self.state, json.dumps(self._verdicts, sort_keys=True).encode())
+            rows = {job: [*row[:2], sorted(row[2])] for job, row in self._verdicts.items()}
+            write_atomic(self.state, json.dumps(rows, sort_keys=True).encode())
+
+
+def _combined(reported: ReportedVerdict, line: dict[str, Any]) -> ReportedVerdict:
+    """Return the verdict of a line, with the evidence reported before if it is the same."""
+    if line["kind"] == "unknown":  # it may be known later
+        return _NO_VERDICT
+    culprits = tuple((row["rank"], row["machine"]) for row in line["culprits"])
+    evidence = frozenset(line["evidence_from"]) if culprits else frozenset()
+    if reported[:2] == (line["kind"], culprits):
+        evidence |= reported[2]
+    return line["kind"], culprits, evidence
 
 
 def _job_folders(folder: Path) -> list[Path]:
@@ -157,7 +172,8 @@ def _stored_verdicts(path: Path) -> dict[str, ReportedVerdict]:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {
-            str(job): (str(kind), rank, machine) for job, (kind, rank, machine) in stored.items()
+            str(job): (str(kind), tuple((rank, name) for rank, name in culprits), frozenset(kinds))
+            for job, (kind, culprits, kinds) in stored.items()
         }
     except (OSError, ValueError, TypeError, AttributeError):
         raise JobFolderError(

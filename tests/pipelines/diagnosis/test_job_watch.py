@@ -50,6 +50,20 @@ def test_verdict_and_recovery_are_reported_once(tmp_path: Path, hung: Path, heal
     assert over["kind"] == "none"
 
 
+def test_further_evidence_is_reported_once(tmp_path: Path, hung: Path) -> None:
+    job, state = tmp_path / "jobs" / "llm", tmp_path / "said.json"
+    become(job, hung)
+    (job / "stacks").rename(tmp_path / "stacks")
+    watch = JobWatch(tmp_path / "jobs", state=state)
+    (first,) = watch.look()
+    (tmp_path / "stacks").rename(job / "stacks")
+    (second,) = JobWatch(tmp_path / "jobs", state=state).look()
+    assert first["culprits"] != []
+    assert {*first["evidence_from"]} < {*second["evidence_from"]}
+    (job / "stacks").rename(tmp_path / "stacks")  # less evidence is no news
+    assert list(JobWatch(tmp_path / "jobs", state=state).look()) == []
+
+
 def test_unreadable_job_is_noted_once(tmp_path: Path, hung: Path, capsys: Any) -> None:
     (tmp_path / "a").mkdir()
     become(tmp_path / "b", hung)
