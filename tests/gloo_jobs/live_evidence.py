@@ -102,9 +102,14 @@ class KernelSamples:
         """Stop sampling and write the table."""
         self._over.set()
         self._thread.join()
-        path.parent.mkdir()
+        self.save(path)
+
+    def save(self, path: Path) -> None:
+        """Write the samples so far; a reader sees the old table or the new one."""
+        path.parent.mkdir(exist_ok=True)
         columns: Sequence[Sequence[object]] = list(zip(*self._rows, strict=True)) or [[]] * 4
         kinds = (pa.timestamp("ns", tz="UTC"), pa.int32(), pa.string(), pa.float64())
         names = ("timestamp", "rank", "state", "runq_wait_ms")
         arrays = [pa.array(c, type=kind) for c, kind in zip(columns, kinds, strict=True)]
-        pq.write_table(pa.table(arrays, names=names), path)
+        pq.write_table(pa.table(arrays, names=names), path.with_suffix(".part"))
+        path.with_suffix(".part").replace(path)
