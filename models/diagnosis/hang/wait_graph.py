@@ -24,7 +24,7 @@ __all__ = ["wait_finding"]
 _MAX_MISSING_SHARE = 0.25  # of an operation's members
 
 
-def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
+def wait_finding(stalls: Sequence[Stall], n_without_dump: int = 0) -> JobFinding | None:
     """Return the origin of a stall from the operations that do not end.
 
     A rank waits for the members that have not entered its oldest unfinished operation. If all
@@ -40,6 +40,8 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
     Parameters
     ----------
     stalls : sequence of Stall
+    n_without_dump : int
+        Ranks of the job without a dump. Each of them may be the one that another one waits for.
 
     Returns
     -------
@@ -59,7 +61,8 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
     stuck = _stuck_candidates(stalls)
     missing = frozenset(rank for stall in stalls for rank in stall.absent).intersection(sinks)
     origins = missing | {stall.left_behind for stall in stalls if stall.left_behind in sinks}
-    candidates = _origin_candidates(stalls, sinks, origins, is_stuck=bool(stuck)) or stuck
+    doubt = bool(stuck), n_without_dump
+    candidates = _origin_candidates(stalls, sinks, origins, doubt) or stuck
     if circles and not origins:
         return _deadlock_finding(circles, waiting, evidence)
     proven = frozenset(rank for stall in stalls if stall.absent for rank in stall.waiting)
@@ -77,7 +80,8 @@ def wait_finding(stalls: Sequence[Stall]) -> JobFinding | None:
 
 def _cause(candidates: Sequence[CulpritCandidate], origins: frozenset[int]) -> str:
     if len(candidates) == 1:
-        return candidates[0].why
+        (only,) = candidates
+        return only.why if only.weight >= STRONG else f"rank {only.rank}: {only.why}"
     return f"{format_ranks(sorted(origins))} have stopped independently" if len(origins) > 1 else ""
 
 
@@ -153,13 +157,18 @@ def _sinks_and_cycles(stalls: Sequence[Stall]) -> tuple[list[int], list[list[int
 
 
 def _origin_candidates(
-    stalls: Sequence[Stall], sinks: Sequence[int], proven: frozenset[int], *, is_stuck: bool
+    stalls: Sequence[Stall],
+    sinks: Sequence[int],
+    proven: frozenset[int],
+    doubt: tuple[bool, int],
 ) -> tuple[CulpritCandidate, ...]:
     """Return the ranks that others wait for; a rank without a dump is less certain.
 
     If another operation is stuck although all members have entered it, the operation that waits for
     the rank without a dump may be stuck in the same way. The rank is then only weak evidence.
+    `doubt` is whether there is such an operation, and the number of ranks without a dump.
     """
+    is_stuck, n_without_dump = doubt
     by_rank: dict[int, list[Stall]] = {rank: [] for rank in sinks}
     for stall in stalls:
         for rank in by_rank.keys() & (stall.blockers):
@@ -172,7 +181,11 @@ def _origin_candidates(
         since = min((stall.since for stall in by_rank[rank]), default=None)
         is_doubtful = bool(sure) or is_stuck
         strength = STRONG if rank in proven else MODERATE
-        weight = strength / len(sure) if rank in sure else _weight_without_dump(silent, is_doubtful)
+        weight = (
+            strength / len(sure)
+            if rank in sure
+            else _weight_without_dump(max(len(silent), n_without_dump), is_doubtful)
+        )
         dump = " but left no dump" if rank in silent else ""
         why = f"{format_ranks(sorted(waiters))} waits for it, and it waits for no rank{dump}"
         if len(waiters) > 1:
@@ -181,9 +194,9 @@ def _origin_candidates(
     return tuple(candidates)
 
 
-def _weight_without_dump(silent: set[int], is_doubtful: bool) -> float:
+def _weight_without_dump(n_ranks: int, is_doubtful: bool) -> float:
     """Return the weight of a rank without a dump, which may itself wait for a rank."""
-    return WEAK if is_doubtful else STRONG / len(silent)
+    return min(WEAK, STRONG / n_ranks) if is_doubtful else STRONG / n_ranks
 
 
 def _stuck_candidates(stalls: Sequence[Stall]) -> tuple[CulpritCandidate, ...]:

@@ -77,11 +77,13 @@ class FlightPart:
         ahead = logs.clocks_ahead(snapshot) if isinstance(logs, LogsPart) else {}
         operations = self.operations.by_one_clock(ahead).until(snapshot.at)
         probe = collective_probe(operations, snapshot.at, is_at_least=snapshot.is_at_least)
-        waits = wait_finding(find_stalls(operations, snapshot.ranks))
+        without = sorted(snapshot.ranks.table.keys() - operations.ranks)
+        waits = wait_finding(find_stalls(operations, snapshot.ranks), len(without))
         late, lateness, clock_notes = _lateness_finding(operations, snapshot.ranks)
         every = (waits, multi_group_finding(operations), late)
         findings = tuple(finding for finding in every if finding is not None)
-        notes = (*self.notes, *clock_notes)
+        absent = (f"flight: no dump of {format_ranks(without)}",) if without else ()
+        notes = (*self.notes, *absent, *clock_notes)
         return PartResult(probe, findings, _first_step_phase(lateness.values()), notes)
 
 

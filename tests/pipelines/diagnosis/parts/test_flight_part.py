@@ -212,7 +212,22 @@ def test_coordinates_select_relevant_missing_dump(put_dump: Any, diagnose: Any) 
         put_dump(rank, [("dp0", 1, 0.0), ("dp0", 2, 1.0)])
     put_ranks(job, 8)
     verdict = diagnose(job)
+    assert [(c["rank"], c["weight"]) for c in verdict["also"]] == [(5, 0.5)]  # 5 may wait for 6
+    put_dump(6, [("dp0", 1, 0.0), ("dp0", 2, 1.0)])
+    verdict = diagnose(job)
     assert (verdict["rank"], verdict["machine"]) == (5, "m1")
+
+
+def test_few_dumps_name_no_rank(put_dump: Any, diagnose: Any) -> None:
+    """The ranks that left no dump may wait for each other."""
+    config = {"a": {"name": "a", "desc": "", "ranks": "[0, 1]"}}
+    config["b"] = {"name": "b", "desc": "", "ranks": "[0, 2, 3]"}
+    job = put_dump(0, [("b", 1, 0.0), ("a", 2, 1.0, OPEN)], pg_config=config)
+    verdict = diagnose(job)
+    assert (verdict["kind"], verdict["culprits"]) == ("hang", [])
+    assert candidates(verdict) == [1]
+    assert "flight: no dump of ranks 1, 2, 3" in verdict["blind"]
+    assert verdict["cause"].startswith("rank 1: ")
 
 
 def test_ring_buffers_align_by_sequence_number(put_dump: Any, diagnose: Any) -> None:
