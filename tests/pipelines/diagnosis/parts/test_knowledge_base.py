@@ -125,6 +125,9 @@ PEERS = [
     ("  Peer host:  n3", "n3"),
     ("UCX  ERROR connection to remote peer n4 failed: Endpoint timeout", "n4"),
     ("libfabric:7:1:efa:cq:x():7<warn> err: 5 My host id: i-1 Peer host id: i-2 (14)", "i-2"),
+    ("Detected mismatch between collectives on ranks. Rank 1 is running collective: "
+     "CollectiveFingerPrint(OpType=BARRIER), but Rank 7 is running collective: C(OpType=R)", "7"),
+    ("DDP expects same model across all ranks, but Rank 5 has 1 params, while rank 0 has 2", "0"),
     ("srun: error: Node failure on n3", "n3"),
     ("srun: error: Node failure on n[3-4]", "n3 n4"),
     ("Node n3 status is now: NodeNotReady", "n3"),
