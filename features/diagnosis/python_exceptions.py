@@ -12,7 +12,8 @@ _MAX_TRACEBACKS = 40  # the last ones
 _MAX_FRAMES = 400  # lines of one stack trace
 _CONTINUED = re.compile(rb"\s|$|\||\+|During handling of |The above exception was the direct cause")
 _EXCEPTION = re.compile(
-    r"^\W{0,3}(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit)\b"
+    r"(?:^|[\]:>)|] {0,2}|ERROR +)(?:[A-Za-z_]\w*\.){0,8}"
+    r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit): "
 )
 
 
@@ -26,7 +27,7 @@ def traceback_ends(text: bytes) -> Iterator[tuple[int, bytes]]:
     --------
     >>> text = b"a\nTraceback (most recent call last):\n  File x\n    y\nStopTraining: done\nb\n"
     >>> list(traceback_ends(text))
-    [(54, b'StopTraining: done')]
+    [(52, b'StopTraining: done')]
     """
     starts: list[int] = []
     position = len(text)
@@ -54,7 +55,7 @@ def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:
 
 
 def is_exception(line: str) -> bool:
-    """Return whether a line starts with the name of an exception.
+    """Return whether a line is an exception, after any prefixes.
 
     Examples
     --------

@@ -102,7 +102,8 @@ def _kind(
         if kind in kinds:
             return kind, None, at
     is_unseen = bool(probes) and all(p.state == "blind" and p.name != "log" for p in probes)
-    if is_unseen and any(finding.needs_no_duration for finding in findings):
+    is_moving = any(p.state == "active" and p.name != "log" for p in probes)
+    if not is_moving and any(f.needs_no_duration and f.kind == "hang" for f in findings):
         return "hang", None, at
     return "unknown" if is_unseen else "none", None, None
 

@@ -34,6 +34,7 @@ _USED_PARTS = {
 
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
 _NO_LOGS = "there is no log of a rank that shows progress"
+_MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
 _PROGRESS_PROBES = ("metrics", "stack", "collective")
 
 _ANYWHERE = ("logs", "flight", "stacks")  # parts whose files may lie outside their folder
@@ -160,7 +161,9 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
     if not listed.listed:
         logs = parts.get("logs")
         machines = logs.machines if isinstance(logs, LogsPart) else {}
-        return listed.mentioned((n for part in parts.values() for n in part.ranks), machines)
+        numbers = {n for part in parts.values() for n in part.ranks} | machines.keys()
+        world = logs.world if isinstance(logs, LogsPart) else None
+        return listed.mentioned(_without_gaps(numbers, world), machines)
     for name, part in parts.items():
         unknown = part.ranks - listed.table.keys()
         if unknown:
@@ -169,6 +172,12 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
                 f"{len(listed.table)} ranks of {folder.path / PARTS['ranks']}."
             )
     return listed
+
+
+def _without_gaps(numbers: Collection[int], world: int | None) -> Collection[int]:
+    """Return ranks with those in between that nothing mentions: they are silent, not absent."""
+    size = max(numbers, default=-1) + 1 if world is None else world
+    return range(size) if numbers and size <= _MAX_GAP_RATIO * len(numbers) else numbers
 
 
 def _moment(parts: Mapping[str, Part], at: int | None) -> int:

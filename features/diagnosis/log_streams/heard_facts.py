@@ -20,13 +20,15 @@ _FACTS = compile_pattern(r"(?i)rank|NCCL|world|srun: error:|host  *: ")
 _NCCL_RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})")
 # A time may precede the host, and the place in NCCL's source the word NCCL.
 NCCL_PROCESS = (
-    rb"(?m)^(?:\[[\d :.-]{10,30}\] )?\W{0,2}([A-Za-z][\w.-]*:\d+):\d+ \[\d*\] (?:\S+ )?NCCL "
+    rb"(?m)^(?:\[[\d :.-]{10,30}\] |\d{4}-\d\d-\d\dT[\d:.]{8,20}Z?:? )?\W{0,2}"
+    rb"([A-Za-z][\w.-]*:\d+):\d+ \[\d*\] (?:\S+ )?NCCL "
 )
 _NCCL_PROCESS = re.compile(NCCL_PROCESS)
 _NCCL_NET = re.compile(NCCL_PROCESS + rb"INFO (?:Bootstrap|NET)[^\n]*")
 _INTERFACE = re.compile(rb"[ \]]\w+:((?:\d{1,3}\.){3}\d{1,3}|[0-9a-f]*:[0-9a-f:]+)(?:%\w+)?<")
 _SPEAKERS = (
     (b"ank ", re.compile(rb"\[(?:PG (?:ID )?0 [^\n\]]{0,80})?R[Aa][Nn][Kk][ :](\d{1,7})\]")),
+    (b"[rank", re.compile(rb"\[rank(\d{1,7})\]:")),
     (b"RANK=", re.compile(rb"(?<![A-Z_])RANK=(\d{1,7})\b")),
     (b"aborted on rank", re.compile(rb"communicator was aborted on rank (\d{1,7})\b")),
     (b"global rank", re.compile(rb"global rank[ :=]+(\d{1,7})\b")),

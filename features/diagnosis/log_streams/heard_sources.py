@@ -15,7 +15,10 @@ from forewarn.features.diagnosis.log_streams.line_sources import Source
 
 __all__ = ["HeardSource", "has_label", "is_one_rank", "split_by_speech"]
 
-_SPOKEN = rb"[^\n]{0,200}?\[(?:PG (?:ID )?0 [^\n\]]{0,80})?R[Aa][Nn][Kk][ :](\d{1,7})\]"
+_SPOKEN = (
+    rb"[^\n]{0,200}?\[(?:(?:PG (?:ID )?0 [^\n\]]{0,80})?R[Aa][Nn][Kk][ :]|rank(?=\d+\]:))"
+    rb"(\d{1,7})\]"
+)
 _SPEECH = re.compile(rb"(?m)^" + _SPOKEN + rb"[^\n]*\n?")
 _NCCL_LINE = re.compile(NCCL_PROCESS + rb"[^\n]*\n?")
 _NCCL_RANK = re.compile(NCCL_PROCESS + rb"[^\n]*?\brank (\d{1,7}) n[rR]anks (\d{1,7})")

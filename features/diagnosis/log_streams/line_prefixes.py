@@ -67,7 +67,7 @@ FORMS = (
     PrefixForm("pdsh", r"(?P<host>(?:\d{1,3}\.){3}\d{1,3}|(?=[\w-]*[\d.])[A-Za-z][\w.-]*): "),
     PrefixForm(
         "time of the container runtime",
-        r"(?: *\| )?\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)\]? "
+        r"(?: *\| )?\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)\]?:? "
         r"(?:\| |std(?:out|err) [FP] )?",
     ),
 )

@@ -1,80 +1,156 @@
-"""Peers that the lines of other ranks name as lost or missing."""
+"""Ranks and machines that lines accuse: peers that were lost or are missing, and odd ones out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from forewarn.models.diagnosis.crash.rank_exit import NamedPeer, RankExit, Symptom
-from forewarn.models.diagnosis.verdict.job_verdict import MODERATE, STRONG, CulpritCandidate
+from forewarn.models.diagnosis.verdict.job_verdict import (
+    MODERATE,
+    STRONG,
+    CulpritCandidate,
+    Evidence,
+    JobFinding,
+)
 
-__all__ = ["accused_peers"]
+__all__ = ["Accusation", "accused_peers", "odd_rank", "stated_accusations", "stated_stall"]
 
 _MIN_WITNESSES = 2
 _MIN_LEAD = 2  # times as many witnesses as for the next one
 
 
-def accused_peers(ends: Sequence[RankExit]) -> list[CulpritCandidate]:
-    """Return the peers that most ranks name, most likely first.
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """Statement that a peer was lost, is missing, or has ended.
 
-    The rank that writes such a line is a witness. A peer that is a witness itself was alive when
-    the job failed, so that it is accused only if all peers are. Two witnesses that name no one
-    else identify a peer; one witness is a hint.
+    Attributes
+    ----------
+    peer : NamedPeer
+    witness : int or None
+        Rank that wrote the line; None for a launcher or an unknown rank.
+    line : str
+    time : int or None
+        Nanoseconds since 1970 UTC.
+    by_observer : bool
+        Whether the witness watches all ranks.
+    """
+
+    peer: NamedPeer
+    witness: int | None
+    line: str
+    time: int | None
+    by_observer: bool = False
+
+
+def stated_accusations(ends: Sequence[RankExit], others: Sequence[Symptom]) -> list[Accusation]:
+    """Return the accusations in the lines of all ranks and of unknown writers."""
+    lines = [(end.rank, symptom) for end in ends for symptom in end.symptoms]
+    machines = {end.rank: end.machine for end in ends}
+    return [
+        Accusation(peer, rank, symptom.line, symptom.time, symptom.by_observer)
+        for rank, symptom in (*lines, *((None, symptom) for symptom in others))
+        if (not symptom.is_survived and symptom.role != "root") or symptom.by_observer
+        for peer in symptom.peers
+        if not _is_own(peer, rank, machines)
+    ]
+
+
+def _is_own(peer: NamedPeer, rank: int | None, machines: dict[int, str | None]) -> bool:
+    if rank is None:
+        return False
+    return peer.rank == rank if peer.rank is not None else peer.machine == machines.get(rank)
+
+
+def accused_peers(
+    accusations: Iterable[Accusation], ends: Sequence[RankExit]
+) -> list[CulpritCandidate]:
+    """Return the peers that most witnesses accuse, most likely first.
+
+    A rank that accuses another was alive when the job failed, so that it is accused itself only if
+    all peers are. Two witnesses that name no one else identify a peer, and so does one that watches
+    all ranks; one other witness is a hint.
 
     Parameters
     ----------
+    accusations : iterable of Accusation
     ends : sequence of RankExit
         All ranks of the job.
     """
-    witnesses: dict[NamedPeer, dict[int, Symptom]] = {}
-    for end, symptom in _statements(ends):
-        for peer in symptom.peers:
-            if not _is_own(peer, end):
-                witnesses.setdefault(peer, {}).setdefault(end.rank, symptom)
-    speakers = {rank for ranks in witnesses.values() for rank in ranks}
-    machines = {end.machine for end in ends if end.rank in speakers}
+    by_peer: dict[NamedPeer, list[Accusation]] = {}
+    for accusation in accusations:
+        by_peer.setdefault(accusation.peer, []).append(accusation)
+    speakers = {a.witness for each in by_peer.values() for a in each} - {None}
+    machines = {end.machine for end in ends if end.rank in speakers} - {None}
     absent = {
-        peer: ranks for peer, ranks in witnesses.items() if not _speaks(peer, speakers, machines)
+        peer: each
+        for peer, each in by_peer.items()
+        if any(a.by_observer for a in each)
+        or (peer.rank not in speakers if peer.rank is not None else peer.machine not in machines)
     }
-    counted = absent or witnesses
-    order = sorted(counted, key=lambda peer: -len(counted[peer]))
-    return [_candidate(peer, counted, order) for peer in order]
+    weights = {peer: _weight(each) for peer, each in (absent or by_peer).items()}
+    order = sorted(weights, key=lambda peer: -weights[peer])
+    return [_candidate(peer, by_peer[peer], weights) for peer in order]
 
 
-def _statements(ends: Sequence[RankExit]) -> Iterator[tuple[RankExit, Symptom]]:
-    for end in ends:
-        for symptom in end.symptoms:
-            if symptom.peers and not symptom.is_survived:
-                yield end, symptom
-
-
-def _is_own(peer: NamedPeer, end: RankExit) -> bool:
-    if peer.rank is not None:
-        return peer.rank == end.rank
-    return peer.machine == end.machine
-
-
-def _speaks(peer: NamedPeer, speakers: set[int], machines: set[str | None]) -> bool:
-    return peer.rank in speakers if peer.rank is not None else peer.machine in machines
+def _weight(accusations: Sequence[Accusation]) -> int:
+    """Return the number of witnesses; an observer counts as enough of them."""
+    known = {a.witness for a in accusations if a.witness is not None}
+    unknown = any(a.witness is None for a in accusations)
+    observed = _MIN_WITNESSES if any(a.by_observer for a in accusations) else 0
+    return len(known) + unknown + observed
 
 
 def _candidate(
-    peer: NamedPeer,
-    witnesses: dict[NamedPeer, dict[int, Symptom]],
-    order: Sequence[NamedPeer],
+    peer: NamedPeer, accusations: Sequence[Accusation], weights: dict[NamedPeer, int]
 ) -> CulpritCandidate:
-    ranks = witnesses[peer]
     others = [
-        len(witnesses[other])
-        for other in order
+        weight
+        for other, weight in weights.items()
         if other != peer and (peer.machine is None or other.machine != peer.machine)
     ]
-    is_clear = len(ranks) >= max(_MIN_WITNESSES, _MIN_LEAD * max(others, default=0))
-    first = min(ranks.values(), key=lambda symptom: (symptom.time is None, symptom.time or 0))
-    who = "1 rank names" if len(ranks) == 1 else f"{len(ranks)} ranks name"
-    return CulpritCandidate(
-        peer.rank,
-        f"{who} it: {first.line}",
-        STRONG if is_clear else MODERATE,
-        first.time,
-        peer.machine,
+    is_clear = weights[peer] >= max(_MIN_WITNESSES, _MIN_LEAD * max(others, default=0))
+    first = min(accusations, key=lambda a: (a.time is None, a.time or 0))
+    ranks = {a.witness for a in accusations if a.witness is not None}
+    who = f"{len(ranks)} ranks name it" if len(ranks) > 1 else "it is named"
+    weight = STRONG if is_clear else MODERATE
+    return CulpritCandidate(peer.rank, f"{who}: {first.line}", weight, first.time, peer.machine)
+
+
+def stated_stall(ends: Sequence[RankExit], others: Sequence[Symptom]) -> JobFinding | None:
+    """Return the ranks that a component of the job waits for, or None.
+
+    Such a component warns again and again while the job is stalled, and the job does not end.
+    """
+    stated = [a for a in stated_accusations(ends, others) if a.by_observer]
+    candidates = accused_peers(stated, ends)
+    if not candidates:
+        return None
+    evidence = tuple(
+        Evidence("logs", candidate.why, candidate.rank, candidate.since) for candidate in candidates
     )
+    return JobFinding(
+        "hang", candidates[0].why, tuple(candidates), evidence=evidence, needs_no_duration=True
+    )
+
+
+def odd_rank(ends: Sequence[RankExit], others: Sequence[Symptom]) -> CulpritCandidate | None:
+    """Return the rank that disagrees with several others, or None.
+
+    A line names two ranks that disagree. The odd one is in all lines.
+    """
+    symptoms = [*(symptom for end in ends for symptom in end.symptoms), *others]
+    lines = [
+        (frozenset(peer.rank for peer in symptom.peers if peer.rank is not None), symptom)
+        for symptom in symptoms
+        if symptom.role == "root" and not symptom.is_survived and len(symptom.peers) > 1
+    ]
+    pairs = {pair for pair, _ in lines if len(pair) > 1}
+    common = frozenset.intersection(*pairs) if pairs else frozenset[int]()
+    if len(pairs) < _MIN_WITNESSES or len(common) != 1:
+        return None
+    (rank,) = common
+    line = next(symptom.line for _, symptom in lines)
+    why = f"disagrees with {len(pairs)} other ranks, which agree with each other: {line}"
+    times = [symptom.time for _, symptom in lines if symptom.time is not None]
+    return CulpritCandidate(rank, why, STRONG, min(times, default=None))

@@ -66,6 +66,8 @@ class Symptom:
     peers : tuple of NamedPeer
     by_kernel : bool
         Whether only the kernel writes such a line.
+    by_observer : bool
+        Whether its writer watches all ranks.
     """
 
     source: Literal["logs", "exits", "kernel", "events"]
@@ -81,6 +83,7 @@ class Symptom:
     is_survived: bool = False
     peers: tuple[NamedPeer, ...] = ()
     by_kernel: bool = False
+    by_observer: bool = False
 
     @property
     def is_counted(self) -> bool:
@@ -114,6 +117,7 @@ def symptom_from_line(
         level=pattern.level,
         is_report=is_report,
         by_kernel=pattern.by_kernel,
+        by_observer=pattern.sees_all,
     )
 
 

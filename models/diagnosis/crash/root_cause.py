@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.stated_timeout import stated_timeout
 from forewarn.features.time_units import MINUTE, SECOND
-from forewarn.models.diagnosis.crash.accused_peers import accused_peers
+from forewarn.models.diagnosis.crash.accused_peers import (
+    Accusation,
+    accused_peers,
+    odd_rank,
+    stated_accusations,
+)
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom, machine_candidates
 from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
 from forewarn.models.diagnosis.verdict.job_verdict import (
@@ -50,6 +55,7 @@ def find_root_cause(
     *,
     machine_symptoms: Sequence[MachineSymptom] = (),
     others: Sequence[Symptom] = (),
+    accusations: Sequence[Accusation] = (),
     masked: MaskFunction = str,
 ) -> JobFinding | None:
     """Return the rank that failed first, or None if there is no sign of a crash.
@@ -67,34 +73,41 @@ def find_root_cause(
         Symptoms of machines and GPUs from kernel logs and records.
     others : sequence of Symptom
         Symptoms of unknown ranks, which say why the job ended but not where.
+    accusations : sequence of Accusation
+        What launchers say about ranks and machines.
     masked : callable
         Converts an error message to its template, so that messages can be compared.
     """
     ends = _without_shared_lines(ends, masked)
-    others = [symptom for symptom in others if symptom.is_counted and symptom.is_strong]
     signs = any(end.symptoms or end.exit_code for end in ends)
-    if not signs and not machine_symptoms and not others:
+    if not signs and not machine_symptoms and not others and not accusations:
         return None
+    odd = odd_rank(ends, others)
     split = _split_by_role(ends)
     moment = _first_time(ends, split)
     hardware = machine_candidates(machine_symptoms, ends, moment, split.timeout)
-    if _is_program_error(split, ends, masked) and not hardware:
+    if _is_program_error(split, ends, masked) and not hardware and odd is None:
         return _program_error(split)
+    counted = [symptom for symptom in others if symptom.is_counted]
+    decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
-    accused = accused_peers(ends)
-    if not candidates:
-        candidates = accused or _silent_candidates(split, ends)
+    stated = [*accusations, *stated_accusations(ends, others)]
+    accused = accused_peers(stated, ends)
+    if odd is not None:
+        candidates = [odd]
+    elif not candidates:
+        candidates = accused or _silent_candidates(split, ends, has_cause=bool(decisive_others))
     elif len(candidates) > 1:
         candidates += _confirmed(accused, candidates, ends)
     leader = candidates[0] if candidates else None
     return JobFinding(
         "crash",
-        _cause(leader, split, others),
+        _cause(leader, split, decisive_others),
         tuple(candidates),
         waiting=frozenset(split.waited) - {candidate.rank for candidate in candidates},
         evidence=(
             *_evidence(ends, split, machine_symptoms, moment),
-            *(_other_evidence(symptom) for symptom in others[:_MAX_OTHERS]),
+            *(_other_evidence(symptom) for symptom in decisive_others[:_MAX_OTHERS]),
         ),
         after_hang=not (hardware or split.roots),
     )
@@ -164,9 +177,9 @@ def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
 
 def _failed_at(end: RankExit) -> int | None:
     symptom = end.decisive
-    if symptom is None:
-        return None if end.exit_code in (None, 0, -15) else end.exit_time
-    return symptom.time
+    if symptom is not None and symptom.time is not None:
+        return symptom.time
+    return None if end.exit_code in (None, 0, -15) else end.exit_time
 
 
 def _is_killed_by_launcher(end: RankExit, symptom: Symptom, first: int | None) -> bool:
@@ -247,8 +260,13 @@ def _leads(symptom: Symptom, others: Sequence[Symptom]) -> bool:
     )
 
 
-def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[CulpritCandidate]:
-    """Return the ranks without an error that others waited for or lost as a peer."""
+def _silent_candidates(
+    split: _RanksByRole, ends: Sequence[RankExit], *, has_cause: bool
+) -> list[CulpritCandidate]:
+    """Return the ranks without an error that others waited for or lost as a peer.
+
+    A rank whose log is missing is a hint, unless an error of an unknown rank has to be its own.
+    """
     if not split.waited or not split.silent:
         return []
     machines = {end.rank: end.machine for end in ends}
@@ -256,7 +274,8 @@ def _silent_candidates(split: _RanksByRole, ends: Sequence[RankExit]) -> list[Cu
     is_lost = all(end.exit_code is None for end in ends if end.rank in split.silent)
     if len(split.silent) == 1 and others > 1:
         why = f"{others} ranks timed out or lost a peer, and this rank logged no error"
-        return [CulpritCandidate(split.silent[0], why, STRONG)]
+        is_seen = has_cause or any(e.rank == split.silent[0] and e.has_log for e in ends)
+        return [CulpritCandidate(split.silent[0], why, STRONG if is_seen else MODERATE)]
     names = {machines[rank] for rank in split.silent}
     of_waiting = {machines[rank] for rank in split.waited}
     if is_lost and len(names) == 1 and None not in names and not names & of_waiting and others > 1:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.diagnosis.launcher_reports import LaunchReport
 from forewarn.features.diagnosis.named_peer import Peer
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.time_units import SECOND
-from forewarn.models.diagnosis.crash.rank_exit import NamedPeer
+from forewarn.models.diagnosis.crash.accused_peers import Accusation
+from forewarn.models.diagnosis.crash.rank_exit import NamedPeer, Symptom
 from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
 __all__ = ["LaunchedRanks"]
 
 _REQUESTED = (0, -15)
+_OWN_SIGNALS = (-4, -7, -8, -9, -11)  # not sent by an aborting library or by a launcher's request
 _TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 
 
@@ -35,14 +37,35 @@ class LaunchedRanks:
     def resolve(self, peer: Peer, ranks: Ranks) -> NamedPeer | None:
         """Return a peer as a rank or a machine of the job, or None if it is neither."""
         number = peer.rank if peer.rank is not None else peer.task
-        if number is not None and number in ranks.table:
-            return NamedPeer(number, ranks.machine(number))
-        host = peer.host or self.addresses.get(peer.address or "")
+        if number is not None:
+            is_known = number in ranks.table or not ranks.listed
+            return NamedPeer(number, ranks.machine(number)) if is_known else None
+        host = peer.host or self.addresses.get(peer.address or "", peer.address)
         machine = None if host is None else _machine(host, ranks)
         if machine is None:
-            return None
+            return NamedPeer(None, host) if host is not None and not ranks.listed else None
         on_machine = ranks.on(machine)
         return NamedPeer(on_machine[0] if len(on_machine) == 1 else None, machine)
+
+    def accusations(
+        self, logs: Iterable[ScannedLog], ranks: Ranks, at: int
+    ) -> Iterator[Accusation]:
+        """Yield the processes and machines that a launcher lost, if it does not say which rank.
+
+        A process that ended with an error may have been aborted after another one.
+        """
+        for log in logs:
+            for report in log.launches:
+                is_past = report.time is None or report.time <= at
+                is_own = report.exit_code is None or report.exit_code in _OWN_SIGNALS
+                if not is_past or not is_own or report.by_launcher:
+                    continue
+                rank = self._rank(report, log, ranks)
+                if rank is None or report.exit_code is None:
+                    named = Peer(rank, report.task) if rank is not None else _peer(report)
+                    peer = self.resolve(named, ranks)
+                    if peer is not None:
+                        yield Accusation(peer, None, report.line, report.time, by_observer=True)
 
     def ends(self, logs: Iterable[ScannedLog], ranks: Ranks, at: int) -> dict[int, LaunchReport]:
         """Return the last report of each rank, up to a time.
@@ -66,6 +89,17 @@ class LaunchedRanks:
             for rank, report in ends.items()
         }
 
+    def unknown_ends(self, log: ScannedLog, ranks: Ranks, at: int) -> Iterator[Symptom]:
+        """Yield the failures of processes of which the launcher names neither rank nor machine."""
+        for report in log.launches:
+            if report.exit_code is None or report.by_launcher or report.exit_code in _REQUESTED:
+                continue
+            is_past = report.time is None or report.time <= at
+            if is_past and self._rank(report, log, ranks) is None:
+                says = "the launcher reports a process that failed"
+                what = "look for its error; the kernel log says whether memory was short"
+                yield Symptom("exits", "root", "application", says, what, report.line, report.time)
+
     def _rank(self, report: LaunchReport, log: ScannedLog, ranks: Ranks) -> int | None:
         """Return the rank that a report means, or None if it does not say."""
         host = report.host or log.stream.machine
@@ -81,6 +115,12 @@ class LaunchedRanks:
         if report.task is not None and self.tasks_are_ranks:
             return report.task if report.task in ranks.table else None
         return None
+
+
+def _peer(report: LaunchReport) -> Peer:
+    if report.rank is not None or (report.task is not None and report.host is None):
+        return Peer(rank=report.rank, task=report.task)
+    return Peer(host=report.host or report.pod)
 
 
 def _leads(report: LaunchReport, failed: Sequence[LaunchReport]) -> bool:

@@ -219,7 +219,11 @@ class JobAttempt:
 
     def other_symptoms(self, ranks: Ranks) -> list[Symptom]:
         """Return the symptoms in logs of launchers and of writers whose rank is unknown."""
-        return [s for log in self._by_rank.get(None, ()) for s in self._symptoms(log, ranks)]
+        logs = self._by_rank.get(None, ())
+        symptoms = [symptom for log in logs for symptom in self._symptoms(log, ranks)]
+        for log in self.logs:
+            symptoms += self.launched.unknown_ends(log, ranks, self.at)
+        return symptoms
 
     def has_crashed(self, ends: Sequence[RankExit], others: Sequence[Symptom]) -> bool:
         """Return whether the job ended: by an exit, an exception, or an error not survived."""
@@ -228,7 +232,7 @@ class JobAttempt:
         if any(symptom.is_report for end in ends for symptom in end.symptoms):
             return True
         decisive = [symptom for end in ends if (symptom := end.decisive) is not None]
-        decisive += [symptom for symptom in others if symptom.is_counted and symptom.is_strong]
+        decisive += [s for s in others if s.is_counted and (s.is_strong or s.source == "exits")]
         return any(symptom.level != "warning" for symptom in decisive)
 
     def is_progressing(self) -> bool:

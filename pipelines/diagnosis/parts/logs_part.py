@@ -12,6 +12,7 @@ from forewarn.features.diagnosis.log_streams.job_streams import FileReading, rea
 from forewarn.features.diagnosis.log_template import log_template
 from forewarn.features.diagnosis.progress_lines import ProgressForm
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.models.diagnosis.crash.accused_peers import stated_stall
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding
 from forewarn.models.diagnosis.crash.requested_end import find_requested_end
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
@@ -58,6 +59,8 @@ class LogsPart:
         Machines by rank, as the text states them.
     files : tuple of FileReading
         How each file was understood.
+    world : int or None
+        Number of ranks, if the text states it.
     """
 
     logs: tuple[ScannedLog, ...]
@@ -65,12 +68,17 @@ class LogsPart:
     launched: LaunchedRanks
     machines: Mapping[int, str]
     files: tuple[FileReading, ...]
+    world: int | None
 
     @property
     def ranks(self) -> frozenset[int]:
         """Ranks mentioned in the part."""
-        ranks = {log.rank for log in self.logs if log.rank is not None}
-        return frozenset(ranks | {report.rank for log in self.logs for report in log.master})
+        heard = {log.rank for log in self.logs if log.rank is not None}
+        heard |= {report.rank for log in self.logs for report in log.master}
+        heard |= {
+            report.rank for log in self.logs for report in log.launches if report.rank is not None
+        }
+        return frozenset(heard)
 
     @property
     def last(self) -> int | None:
@@ -111,12 +119,19 @@ class LogsPart:
         ended = find_requested_end([*others, *own], ends)
         if ended is not None:
             return ended
-        if not attempt.has_crashed(ends, others):
-            # In a hang, the part `events` reports these itself.
-            return None if "events" in snapshot.parts else hang_hardware_finding(symptoms, ends)
+        lost = list(self.launched.accusations(attempt.logs, ranks, snapshot.at))
+        if not lost and not attempt.has_crashed(ends, others):
+            stalled = stated_stall(ends, others)
+            # In a hang, the part `events` reports hardware itself.
+            is_reported = stalled is not None or "events" in snapshot.parts
+            return stalled if is_reported else hang_hardware_finding(symptoms, ends)
         symptoms += event_symptoms(snapshot, self.matcher)
         finding = find_root_cause(
-            ends, machine_symptoms=symptoms, others=others, masked=log_template
+            ends,
+            machine_symptoms=symptoms,
+            others=others,
+            accusations=lost,
+            masked=log_template,
         )
         is_whole = self.last is None or self.last <= snapshot.at
         if finding is None or not is_whole:
@@ -145,7 +160,7 @@ def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
                 forms[scan.progress] = None
             bar.update()
     launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
-    return LogsPart(tuple(logs), matcher, launched, job.machines, job.readings)
+    return LogsPart(tuple(logs), matcher, launched, job.machines, job.readings, job.world)
 
 
 def _contents(files: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
