@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,11 @@ __all__ = ["Stall", "collective_stalls", "group_text", "members_without_dump"]
 _SAME_SIGNATURE_OPERATIONS = frozenset(
     {"all_reduce", "allreduce_coalesced", "broadcast", "reduce", "barrier"}
     | {"_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
+)
+
+# Collectives that no rank leaves before all have entered; the root leaves a broadcast early.
+_NEEDS_ALL = re.compile(
+    r"(?:.*:)?(?:all_?reduce\w*|barrier|_?all_?gather\w*|_?reduce_?scatter\w*|all_?to_?all\w*)"
 )
 
 
@@ -121,7 +127,8 @@ def collective_stalls(
     for part in np.split(rows, starts[1:]) if len(rows) else []:
         waiting = waiting_at[int(_keys(part[:1])[0])]
         stall = _collective_stall(operations, part, waiting, last, ranks)
-        yield _with_progress(stall, stopped)
+        is_timed = bool((part["state"] == STARTED).any())
+        yield _with_progress(stall, frozenset() if is_timed else stopped)
 
 
 def _keys(rows: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
@@ -187,6 +194,8 @@ def _with_progress(stall: Stall, stopped: frozenset[int]) -> Stall:
     if stall.absent or stall.is_mismatch:
         return stall
     inside = {rank for entered in stall.variants.values() for rank in entered}
+    if len(inside) < stall.n_members and _NEEDS_ALL.fullmatch(stall.operation):
+        stall = replace(stall, silent=())  # some member has left, so that all had entered
     behind = inside.intersection(stopped).difference(stall.waiting)
     if behind:
         return replace(stall, behind=tuple(sorted(behind)))

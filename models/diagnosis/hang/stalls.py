@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -44,19 +45,30 @@ def find_stalls(operations: CollectiveOperations, ranks: Ranks) -> list[Stall]:
     with_history = frozenset(np.unique(operations.entries["rank"][is_finished]).tolist())
     return [
         *collective_stalls(operations, collective, ranks, stopped),
-        *(_without_guesses(stall, stopped, with_history) for stall in pairs),
+        *_without_guesses(pairs, stopped, with_history),
     ]
 
 
-def _without_guesses(stall: Stall, stopped: frozenset[int], with_history: frozenset[int]) -> Stall:
-    """Return a send or receive with only what the peer's dump proves.
+def _without_guesses(
+    pairs: Sequence[Stall], stopped: frozenset[int], with_history: frozenset[int]
+) -> Iterator[Stall]:
+    """Yield sends and receives with only what the peer's dump proves.
 
     A recorder may drop finished operations. The peer has then either not come to this one, or left
-    it. A peer that is in another send or receive may be in both at the same time.
+    it. A peer that is in another send or receive may be in both at the same time. If a rank and its
+    peer are both in the one between them, either of them may be stuck.
     """
-    if stall.absent and not with_history.issuperset(stall.absent):
-        return replace(stall, absent=(), behind=stall.absent)
-    return replace(stall, behind=tuple(stopped.intersection(stall.behind)))
+    waits = {(rank, peer) for stall in pairs for rank in stall.waiting for peer in stall.behind}
+    for stall in pairs:
+        both = {(peer, rank) for rank in stall.waiting for peer in stall.behind}
+        if stall.absent and not with_history.issuperset(stall.absent):
+            yield replace(stall, absent=(), behind=stall.absent)
+        elif both & waits:
+            yield replace(
+                stall, behind=(), variants={stall.operation: (*stall.waiting, *stall.behind)}
+            )
+        else:
+            yield replace(stall, behind=tuple(stopped.intersection(stall.behind)))
 
 
 def _pair_stall(operations: CollectiveOperations, row: np.void, match: re.Match[str]) -> Stall:
@@ -80,7 +92,7 @@ def _pair_stall(operations: CollectiveOperations, row: np.void, match: re.Match[
         absent=(peer,) if known and not has_come and not has_left else (),
         halted=(),
         silent=() if known else (peer,),
-        variants={},
+        variants={match[0]: (rank,)} if has_left and not is_left_behind else {},
         behind=(peer,) if has_come else (),
         left_behind=rank if is_left_behind else None,
     )

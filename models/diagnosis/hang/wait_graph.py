@@ -175,28 +175,22 @@ def _origin_candidates(
             by_rank[rank].append(stall)
     silent = {r for r in sinks if all(r not in (*s.absent, *s.behind) for s in by_rank[r])}
     sure = [rank for rank in sinks if rank not in silent]
+    unseen = STRONG / max(len(silent), n_without_dump, 1)
     candidates = []
     for rank in (*sure, *sorted(silent)):
         waiters = {waiter for stall in by_rank[rank] for waiter in stall.waiting}
         since = min((stall.since for stall in by_rank[rank]), default=None)
-        is_doubtful = bool(sure) or is_stuck
-        strength = STRONG if rank in proven else MODERATE
-        weight = (
-            strength / len(sure)
-            if rank in sure
-            else _weight_without_dump(max(len(silent), n_without_dump), is_doubtful)
-        )
+        if rank in silent:
+            limit = WEAK if sure or is_stuck else MODERATE if len(waiters) == 1 else STRONG
+            weight = min(unseen, limit)  # a single waiter may itself have stopped
+        else:
+            weight = (STRONG if rank in proven else MODERATE) / len(sure)
         dump = " but left no dump" if rank in silent else ""
         why = f"{format_ranks(sorted(waiters))} waits for it, and it waits for no rank{dump}"
         if len(waiters) > 1:
             why = why.replace("waits for it", "wait for it", 1)
         candidates.append(CulpritCandidate(rank, why, weight, since))
     return tuple(candidates)
-
-
-def _weight_without_dump(n_ranks: int, is_doubtful: bool) -> float:
-    """Return the weight of a rank without a dump, which may itself wait for a rank."""
-    return min(WEAK, STRONG / n_ranks) if is_doubtful else STRONG / n_ranks
 
 
 def _stuck_candidates(stalls: Sequence[Stall]) -> tuple[CulpritCandidate, ...]:

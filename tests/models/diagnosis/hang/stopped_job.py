@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -115,9 +115,10 @@ class StoppedJob:
         """Return how many ranks have not started the same operation, at most."""
         return max(len(self._blockers(rank)) for rank in self.programs)
 
-    def operations(self) -> CollectiveOperations:
-        """Return what the flight recorders of all ranks hold."""
-        return merge_dumps({rank: parse_dump(self._dump(rank)) for rank in self.programs})
+    def operations(self, without: Collection[int] = ()) -> CollectiveOperations:
+        """Return what the flight recorders of the ranks hold, except for some."""
+        ranks = self.programs.keys() - set(without)
+        return merge_dumps({rank: parse_dump(self._dump(rank)) for rank in sorted(ranks)})
 
     def _dump(self, rank: int) -> bytes:
         table = groups(*self.sizes)

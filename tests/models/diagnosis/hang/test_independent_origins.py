@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.models.diagnosis.hang.stopped_job import BEGIN, Fault, StoppedJob, programs
@@ -16,13 +18,13 @@ from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 
 
 @st.composite
-def stopped_jobs(draw: st.DrawFn) -> StoppedJob:
-    """Draw a job with up to three faulty ranks."""
+def stopped_jobs(draw: st.DrawFn, max_faults: int = 3) -> StoppedJob:
+    """Draw a job with a few faulty ranks."""
     sizes = draw(
         st.sampled_from([(1, 1, 8), (2, 1, 4), (1, 4, 3), (2, 2, 2), (4, 2, 3), (2, 4, 4)])
     )
     steps = programs(*sizes)
-    ranks = draw(st.lists(st.sampled_from(sorted(steps)), max_size=3, unique=True))
+    ranks = draw(st.lists(st.sampled_from(sorted(steps)), max_size=max_faults, unique=True))
     faults = {
         rank: Fault(draw(st.integers(0, len(steps[rank]) - 1)), draw(st.booleans()))
         for rank in ranks
@@ -30,10 +32,10 @@ def stopped_jobs(draw: st.DrawFn) -> StoppedJob:
     return StoppedJob(sizes, faults, draw(st.sampled_from([1, 2, 4, 100])), draw(st.booleans()))
 
 
-def diagnosis(job: StoppedJob) -> Diagnosis:
+def diagnosis(job: StoppedJob, without: Collection[int] = ()) -> Diagnosis:
     ranks = Ranks({rank: Rank(rank) for rank in job.programs}, listed=False)
-    operations, at = job.operations(), BEGIN + HOUR
-    finding = wait_finding(find_stalls(operations, ranks))
+    operations, at = job.operations(without), BEGIN + HOUR
+    finding = wait_finding(find_stalls(operations, ranks), len(without))
     probe = collective_probe(operations, at)
     return fuse_findings([finding] if finding else [], [probe], (), ranks=ranks, at=at)
 
@@ -47,3 +49,11 @@ def test_culprits_are_stopped_ranks(job: StoppedJob) -> None:
     if job.is_clear():
         assert culprits == stopped
     assert verdict.rank == (next(iter(culprits)) if len(culprits) == 1 else None)
+
+
+@given(stopped_jobs(max_faults=1), st.data())
+def test_missing_dumps_name_no_healthy_rank(job: StoppedJob, data: st.DataObject) -> None:
+    ranks = sorted(job.programs)
+    without = data.draw(st.lists(st.sampled_from(ranks), min_size=1, max_size=4, unique=True))
+    culprits = {culprit.rank for culprit in diagnosis(job, without).culprits}
+    assert culprits <= job.at_fault()

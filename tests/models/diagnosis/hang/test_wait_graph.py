@@ -164,3 +164,11 @@ def test_many_missing_ranks_are_not_independent() -> None:
     assert many is not None
     assert (few.origins, many.origins) == (frozenset({6, 7}), frozenset())
     assert few.cause == "ranks 6, 7 have stopped independently"
+
+
+def test_single_waiter_may_itself_have_stopped() -> None:
+    one = wait_finding([replace(stall({1}, set()), silent=(0,))], 1)
+    two = wait_finding([replace(stall({1, 2}, set()), silent=(0,))], 1)
+    assert one is not None
+    assert two is not None
+    assert [(c.rank, c.weight) for c in (*one.candidates, *two.candidates)] == [(0, 0.5), (0, 1.0)]
