@@ -34,7 +34,7 @@ _RANKS = {severity: number for number, severity in enumerate(Severity)}
 
 
 class FindingKind(StrEnum):
-    """Kind of evidence; findings of two kinds are independent.
+    """Kind of finding; what each has read is in `independent_evidence.py`.
 
     `REPORT` is the default of findings that are posted over the API.
     """
