@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +31,7 @@ driver = "slurm"
 slurm_conf = "{conf}"
 command_timeout = "60s"
 policy = ["policy.toml"]
-diagnoses = ["verdicts.jsonl"]
+diagnoses = ["verdicts.jsonl", "nodes.json"]
 first_day = "1ms"
 every = "2s"
 settle = "5s"
@@ -40,29 +42,31 @@ mode = "propose"
 share = 0.5
 rack = 4
 """
-# A person approves each step here, and is the second opinion.
-POLICY = '[kinds.diagnosis]\nconfirmed_by = []\nmode = "now"\n'
-# The last machine of the first attempt is faulty: it stops a rank in every attempt that it is in.
+POLICY = '[kinds.diagnosis]\nmode = "now"\n'  # a hung job gains nothing from a deadline
+# The last machine of the first attempt is faulty: it stops a rank of every job that it runs.
 BATCH = """#!/bin/sh
 nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-[ -e {run}/faulty ] || echo "$nodes" | tail -1 >{run}/faulty
+[ -e {run}/faulty ] || {{ echo "$nodes" | tail -1 >{run}/part; mv {run}/part {run}/faulty; }}
 rm -f {run}/*.pid {run}/*.sock
 rank=0
 {{ echo rank,machine
 for node in $nodes; do for local in 0 1; do echo $rank,$node; rank=$((rank + 1)); done; done
 }} >{job}/ranks.part
 mv {job}/ranks.part {job}/ranks.csv
-exec srun --ntasks-per-node=1 --kill-on-bad-exit=1 {run}/agent
+exec srun --ntasks-per-node=1 --kill-on-bad-exit=1 \\
+    {agent} 2 $(({port} + ${{SLURM_RESTART_COUNT:-0}})) {run} {job}/logs 40 100000
 """
 AGENT = """#!/bin/sh
+processes=$1 port=$2 folder=$3 logs=$4 step=$5 steps=$6
 fault=none
 [ "$SLURMD_NODENAME" != "$(cat {run}/faulty)" ] || fault=sigstop
 export OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo TZ=UTC
-exec {torchrun} --nnodes 2 --nproc-per-node 2 --node-rank "$SLURM_NODEID" \\
-    --master-addr 127.0.0.1 --master-port $(({port} + ${{SLURM_RESTART_COUNT:-0}})) \\
-    --log-dir "{job}/logs/$SLURMD_NODENAME" --redirects 3 {worker} --fault $fault --rank 3 \\
-    --step 40 --steps 100000 --pause 0.05 --timeout 1800 --folder {run}
+exec {torchrun} --nnodes 2 --nproc-per-node $processes --node-rank "$SLURM_NODEID" \\
+    --master-addr 127.0.0.1 --master-port $port --log-dir "$logs/$SLURMD_NODENAME" --redirects 3 \\
+    {worker} --fault $fault --rank $(((SLURM_NODEID + 1) * processes - 1)) --step $step \\
+    --steps $steps --pause 0.05 --timeout 1800 --folder $folder
 """
+PAIR_SECONDS = 40
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
 OUTPUTS = ("run/out", "respond.err", "watch.err", "decisions.jsonl")
 SAMPLE_SECONDS = 2.0
@@ -91,14 +95,18 @@ class HungJob:
     def config(self) -> str:
         return str(self.folder / "my.toml")
 
+    @property
+    def agent(self) -> Path:
+        return self.run / "agent"
+
     def put_files(self, port: int) -> None:
         for folder in (self.job / "logs", self.run):
             folder.mkdir(parents=True)
-        paths = {"run": self.run, "job": self.job, "worker": WORKER}
-        torchrun = self.programs / "torchrun"
-        (self.run / "batch").write_text(BATCH.format(**paths))
-        (self.run / "agent").write_text(AGENT.format(torchrun=torchrun, port=port, **paths))
-        (self.run / "agent").chmod(0o755)
+        values = {"run": self.run, "job": self.job, "agent": self.agent, "port": port}
+        (self.run / "batch").write_text(BATCH.format(**values))
+        programs = {"torchrun": self.programs / "torchrun", "worker": WORKER}
+        self.agent.write_text(AGENT.format(run=self.run, **programs))
+        self.agent.chmod(0o755)
         (self.folder / "policy.toml").write_text(POLICY)
         Path(self.config).write_text(CONFIG.format(conf=self.slurm.conf))
 
@@ -143,6 +151,39 @@ class HungJob:
         path = self.folder / name
         text = path.read_text() if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def check_nodes(self, nodes: list[str], port: int) -> dict[str, Any]:
+        """Test nodes in pairs until nothing is left to test; put the result where it is read."""
+        results = self.run / "results.csv"
+        results.write_text("round,nodes,passed\n")
+        while True:
+            options = ["--nodes", ",".join(nodes), "--results", str(results), "--json"]
+            command = [sys.executable, "-c", COMMAND, "diagnose", "nodes", *options]
+            text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            check: dict[str, Any] = json.loads(text)
+            if check["done"]:
+                (self.folder / "nodes.json").write_text(text)
+                return check
+            ports = [port := port + 1 for _ in check["pairs"]]
+            with ThreadPoolExecutor() as pool:
+                passed = list(pool.map(self.passes, check["pairs"], ports))
+            with results.open("a") as table:
+                for pair, is_good in zip(check["pairs"], passed, strict=True):
+                    table.write(f"{check['round']},{' '.join(pair)},{is_good}\n")
+
+    def passes(self, pair: list[str], port: int) -> bool:
+        """Tell whether a small job on two nodes ends in time."""
+        folder = self.run / f"pair-{port}"
+        folder.mkdir()
+        job = ["srun", "-N", "2", "-w", ",".join(pair), "--ntasks-per-node=1", "-c", "1"]
+        job += [str(self.agent), *("1", str(port), str(folder), str(folder), "1", "3")]
+        words = " ".join(map(shlex.quote, job))
+        done = self.slurm.call("sh", "-c", f"timeout {PAIR_SECONDS} {words}; echo code=$?")
+        return "code=0" in done
+
+    def proposals(self, step: str) -> list[dict[str, Any]]:
+        decisions = self.lines("decisions.jsonl")
+        return [d for d in decisions if (d["ruling"], d["step"]) == ("propose", step)]
 
     @contextmanager
     def command(self, name: str, output: str, *arguments: str) -> Iterator[None]:
@@ -197,7 +238,9 @@ def hung(slurm: Any, tmp_path: Path, free_port: Callable[[], int]) -> Iterator[H
         yield job
 
 
-def test_hung_job_restarts_without_its_faulty_machine(hung: HungJob) -> None:
+def test_hung_job_restarts_without_its_faulty_machine(
+    hung: HungJob, free_port: Callable[[], int]
+) -> None:
     hung.submit()
     hung.until(lambda: len(hung.machines()) == 2, "the job runs on two machines")
     hung.until(lambda: hung.steps(hung.faulty) >= 10, "it makes steps")
@@ -210,13 +253,17 @@ def test_hung_job_restarts_without_its_faulty_machine(hung: HungJob) -> None:
     assert [culprit["machine"] for culprit in verdicts()[0]["culprits"]] == [hung.faulty]
     assert verdicts()[0]["rank"] == 3
 
-    def proposals() -> list[dict[str, Any]]:
-        decisions = hung.lines("decisions.jsonl")
-        return [d for d in decisions if (d["ruling"], d["step"]) == ("propose", "drain")]
-
-    hung.until(lambda: bool(proposals()), "`respond` proposes a drain")
-    assert {proposal["machine"] for proposal in proposals()} == {hung.faulty}
-    number = str(proposals()[0]["incident"])
+    hung.until(lambda: bool(hung.proposals("avoid")), "`respond` proposes to avoid the machine")
+    assert hung.proposals("drain") == []
+    nodes = [*sorted(hung.machines()), "node-00006", "node-00007"]
+    checked = hung.check_nodes(nodes, free_port())
+    assert [n["node"] for n in checked["nodes"] if n["state"] == "failed"] == [hung.faulty]
+    hung.note("tests of pairs of nodes find the machine, too")
+    hung.until(lambda: bool(hung.proposals("drain")), "`respond` proposes a drain")
+    proposal = hung.proposals("drain")[0]
+    assert proposal["machine"] == hung.faulty
+    assert "confirmed by" in proposal["reason"]
+    number = str(proposal["incident"])
     assert main(["approve", number, "--config", hung.config, "--why", "a rank is stopped"]) == 0
     hung.note("a person approves it")
     hung.until(lambda: "DRAIN" in hung.slurm.line(hung.faulty), "Slurm drains the machine")
