@@ -10,7 +10,7 @@ from forewarn.response.state.finding import Finding, FindingKind
 
 __all__ = ["evidence_read", "independent_evidence", "rests_on_metrics"]
 
-# The list is computed from metrics: what has read it, has read them.
+# The list is computed from metrics: what rests on it alone, rests on them.
 _MEASURED: Final = frozenset({EvidenceKind.METRICS, EvidenceKind.LIST})
 _EVIDENCE: Final[Mapping[FindingKind, frozenset[EvidenceKind]]] = {
     FindingKind.AT_RISK: _MEASURED,
@@ -40,7 +40,7 @@ def evidence_read(finding: Finding) -> frozenset[EvidenceKind]:
     if not isinstance(stated, list | tuple) or not set(map(str, stated)) <= set(EvidenceKind):
         return frozenset()
     read = frozenset(EvidenceKind(str(kind)) for kind in stated)
-    return read | _MEASURED if EvidenceKind.LIST in read else read
+    return read | _MEASURED if EvidenceKind.LIST in read and read <= _MEASURED else read
 
 
 def independent_evidence(other: Finding, finding: Finding) -> frozenset[EvidenceKind]:

@@ -69,6 +69,8 @@ CHECK = finding(FindingKind.CHECK, "nhc", severity=Severity.WARNING)
         (["log"], diagnosis("log", "dump", id="later"), Step.AVOID),
         (["metrics"], VERDICT, Step.AVOID),
         (["list"], VERDICT, Step.AVOID),
+        (["dump", "list"], VERDICT, Step.DRAIN),
+        (["dump", "list"], finding(FindingKind.AT_RISK, "at_risk"), Step.AVOID),
         (["list"], diagnosis("metrics", source="somebody"), Step.AVOID),
         (["metrics"], XID, Step.DRAIN),
         ([], XID, Step.AVOID),
