@@ -146,25 +146,22 @@ def _combined(reported: ReportedVerdict, line: dict[str, Any]) -> ReportedVerdic
 
 def _job_folders(folder: Path) -> list[Path]:
     """Return the folder itself if it is a job's folder, otherwise its subfolders."""
-    if any((folder / name).exists() for name in PARTS.values()):
-        return [folder.resolve()]
-    return sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
+    shown = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    folders = sorted(path for path in shown if path.is_dir())
+    has_parts = any((folder / name).exists() for name in PARTS.values())
+    return [folder.resolve()] if has_parts or (shown and not folders) else folders
 
 
 def _folder_fingerprint(job: Path) -> tuple[int, ...]:
     """Return number, total size and latest change of the files of a job."""
     count = size = last = 0
-    for name in PARTS.values():
-        part = job / name
-        for path in (part, *part.rglob("*")):
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            count, size = count + 1, size + status.st_size
-            last = max(last, status.st_mtime_ns)
+    for path in job.rglob("*"):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        count, size = count + 1, size + status.st_size
+        last = max(last, status.st_mtime_ns)
     return count, size, last
 
 

@@ -64,6 +64,21 @@ def test_further_evidence_is_reported_once(tmp_path: Path, hung: Path) -> None:
     assert list(JobWatch(tmp_path / "jobs", state=state).look()) == []
 
 
+@pytest.mark.parametrize("is_single", [False, True])
+def test_log_of_any_name_is_watched(tmp_path: Path, is_single: bool) -> None:
+    log = tmp_path / "jobs" / "llm" / "slurm-812.out"
+    log.parent.mkdir(parents=True)
+    steps = [f"0: 2026-01-05 10:00:{n:02} step {n} loss {9 / (n + 1):.3f}\n" for n in range(50)]
+    log.write_text("".join(steps))
+    watch = JobWatch(log.parent if is_single else tmp_path / "jobs")
+    assert [line["kind"] for line in watch.look() if line["kind"] == "crash"] == []
+    error = ["Traceback (most recent call last):", '  File "t.py", line 3, in <module>']
+    error += ["ValueError: label 12 is out of range"]
+    with log.open("a") as file:
+        file.writelines(f"0: {text}\n" for text in error)
+    assert [(line["job"], line["kind"]) for line in watch.look()] == [("llm", "crash")]
+
+
 def test_unreadable_job_is_noted_once(tmp_path: Path, hung: Path, capsys: Any) -> None:
     (tmp_path / "a").mkdir()
     become(tmp_path / "b", hung)
