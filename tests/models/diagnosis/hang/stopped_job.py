@@ -33,7 +33,7 @@ class Fault:
     on_device: bool
 
 
-@dataclass
+@dataclass(repr=False)
 class StoppedJob:
     """A job that was run until nothing moved any more."""
 
@@ -41,6 +41,10 @@ class StoppedJob:
     faults: Mapping[int, Fault]
     queue: int  # operations that a rank enters before the first of them has ended
     keeps_finished: bool = True  # whether the recorders hold finished operations
+
+    def __repr__(self) -> str:
+        """Describe the job that a failing test has drawn."""
+        return f"StoppedJob({self.sizes}, {self.faults}, {self.queue}, {self.keeps_finished})"
 
     def __post_init__(self) -> None:
         self.programs = programs(*self.sizes)
@@ -102,14 +106,16 @@ class StoppedJob:
     def is_clear(self) -> bool:
         """Return whether dumps can tell all stopped ranks.
 
-        Several ranks that are missing together may have a common cause. Numbers of sends and
+        A further fault may leave another explanation. Several ranks that are missing together may
+        have a common cause. Numbers of sends and
         receives are not comparable before the first of them has ended, or if that is not recorded.
         """
         on_device = {rank for rank, fault in self.faults.items() if fault.on_device}
         stopped_at = [self.programs[rank][self.ended[rank]] for rank in self.stopped() & on_device]
         in_pair = any(" " in operation.name for operation in stopped_at)
         is_single = self.missing_together() <= 1 and len(stopped_at) == len(set(stopped_at))
-        return self.keeps_finished and is_single and not in_pair
+        is_whole = self.stopped() == self.faults.keys()
+        return self.keeps_finished and is_whole and is_single and not in_pair
 
     def missing_together(self) -> int:
         """Return how many ranks have not started the same operation, at most."""

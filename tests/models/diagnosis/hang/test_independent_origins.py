@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 from tests.models.diagnosis.hang.stopped_job import BEGIN, Fault, StoppedJob, programs
 
@@ -42,6 +42,7 @@ def diagnosis(job: StoppedJob, without: Collection[int] = ()) -> Diagnosis:
 
 @given(stopped_jobs())
 def test_culprits_are_stopped_ranks(job: StoppedJob) -> None:
+    note(repr(job))
     verdict, stopped = diagnosis(job), job.stopped()
     culprits = {culprit.rank for culprit in verdict.culprits}
     assert culprits <= job.at_fault()
