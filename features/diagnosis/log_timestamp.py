@@ -1,42 +1,43 @@
-"""Parser for the timestamp at the start of a log line, in the common formats."""
+"""Parser for the timestamp at the start of a log line, in the forms of `log_time_forms`."""
 
 from __future__ import annotations
 
 import datetime as dt
-import re
-from functools import lru_cache
+from collections.abc import Mapping
+from typing import TypeAlias
 
-from forewarn.features.telemetry.parsers.log_line import read_line
-from forewarn.features.telemetry.parsers.log_time import HostClock
+from forewarn.features.diagnosis.log_time_forms import ISO, OBJECT_KEY, TimeForm, matching_forms
+from forewarn.features.telemetry.parsers.log_time import month_number
 from forewarn.features.time_units import DAY, MINUTE, SECOND
 
 __all__ = ["lacks_year", "last_timestamp", "parse_line_timestamp"]
 
 _HEAD_BYTES = 160  # bytes searched at the start of a line
+_KEY_BYTES = 4_096  # bytes of an object searched for the key of its time
+_VALUE_BYTES = 48
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_TIME_OF_DAY = rb"(?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-_DATED = re.compile(
-    rb"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T_ ]" + _TIME_OF_DAY
-    + rb" ?(?P<zone>Z\b|UTC\b|[+-]\d\d:?\d\d\b)?"
-    rb"|(?P<us_month>\d\d)/(?P<us_day>\d\d)/(?P<us_year>\d{4}) (?P<us_clock>\d\d:\d\d:\d\d)"
-)  # fmt: skip
-_DATED_GROUPS = ("year", "month", "day", "clock", "fraction", "zone")
-_EPOCH_SECONDS = re.compile(rb"^\[?(?P<seconds>1\d{9})\.(?P<fraction>\d{3,9})\b")
-_WITHOUT_YEAR = re.compile(  # glog format: level, month, day and time, without a year
-    rb"\b[IWEFDC](?P<month>1[0-2]|0?[1-9])(?P<day>\d\d) +" + _TIME_OF_DAY
-)
-_SYSLOG_PREFIX = re.compile(rb"^(?:<\d+>|\[ *\w{3} \w{3} |\w{3} [ \d]\d \d\d:|\w+ *:\w+ *: )")
+_EPOCH_DAY = _EPOCH.toordinal()
+_CLOCK_TOLERANCE = 5 * MINUTE  # nanoseconds by which a clock without a date may be after `before`
+_MAX_AGE = 366 * DAY  # nanoseconds; an older whole number is no time but an amount
+_LEAP_YEARS = 8
+
+_Groups: TypeAlias = Mapping[str, bytes | None]
 
 
-def parse_line_timestamp(line: bytes, before: int | None) -> int | None:
+def parse_line_timestamp(
+    line: bytes, before: int | None, *, zone: dt.tzinfo = dt.UTC
+) -> int | None:
     """Return the time of a log line in nanoseconds since 1970 UTC, or None if it has none.
 
     Parameters
     ----------
     line : bytes
     before : int or None
-        A time after the line was written. It determines the year of timestamps without one; if
-        None, such lines have no time.
+        A time after the line was written. It determines the year of timestamps without one, and
+        the day of those without a date (the latest that fits); if None, such lines have no time.
+    zone : datetime.tzinfo
+        Zone of timestamps without an offset from UTC. Names of zones other than UTC and GMT are
+        ambiguous and count as none. Of an hour that occurs twice, the first is meant.
 
     Examples
     --------
@@ -45,30 +46,58 @@ def parse_line_timestamp(line: bytes, before: int | None) -> int | None:
     >>> parse_line_timestamp(b"[rank0]:[E101 00:00:02.5 a.cpp:1] x", 10**15)
     2500000000
     """
-    head = line[:_HEAD_BYTES]
-    if match := _DATED.search(head):
-        return _with_date(match)
-    if match := _EPOCH_SECONDS.search(head):
-        return int(match["seconds"]) * SECOND + _nanoseconds(match["fraction"])
-    if before is not None and (match := _WITHOUT_YEAR.search(head)):
-        return _without_year(match, before)
-    if _SYSLOG_PREFIX.match(head):
-        return read_line(head.decode("latin-1"), HostClock(before=before)).time
+    if line[:1] == b"{" and (key := OBJECT_KEY.search(line[:_KEY_BYTES])):
+        time = _parse(line[key.start() + 1 : key.end() + _VALUE_BYTES], before, zone)
+        if time is not None:
+            return time
+    return _parse(line[:_HEAD_BYTES], before, zone)
+
+
+def _parse(head: bytes, before: int | None, zone: dt.tzinfo) -> int | None:
+    if match := ISO.search(head):
+        year, month, day = match.group("year", "month", "day")
+        return _moment(int(year), int(month), int(day), match.groupdict(), zone)
+    for form in matching_forms(head):
+        time = _parse_form(form, head, before, zone)
+        if time is not None:
+            return time
     return None
 
 
+def _parse_form(form: TimeForm, head: bytes, before: int | None, zone: dt.tzinfo) -> int | None:
+    match = form.expression.search(head)
+    if match is None:
+        return None
+    groups = match.groupdict()
+    match form.kind:
+        case "date":
+            year, day = int(groups["year"]), int(groups["day"])
+            return _moment(year, _month(groups), day, groups, zone)
+        case "short date":
+            first, second, third = (int(groups[each]) for each in ("first", "second", "third"))
+            date = (first, second, third) if first > 12 else (third, first, second)
+            return _moment(2_000 + date[0], *date[1:], groups, zone)
+        case "epoch":
+            return _since_epoch(groups, before)
+    if before is None:
+        return None
+    return (_without_year if form.kind == "no year" else _without_date)(groups, before, zone)
+
+
 def lacks_year(line: bytes) -> bool:
-    """Return whether a line has a timestamp without a year."""
-    head = line[:_HEAD_BYTES]
-    return not _DATED.search(head) and _WITHOUT_YEAR.search(head) is not None
+    """Return whether a line has a timestamp without a year or without a date."""
+    is_complete = parse_line_timestamp(line, None) is not None
+    return not is_complete and parse_line_timestamp(line, 2**61) is not None
 
 
-def last_timestamp(text: bytes, before: int | None, most_lines: int = 200) -> int | None:
+def last_timestamp(
+    text: bytes, before: int | None, most_lines: int = 200, *, zone: dt.tzinfo = dt.UTC
+) -> int | None:
     """Return the time of the last line that has one, searching only the last `most_lines` lines."""
     end = len(text)
     for _ in range(most_lines):
         start = text.rfind(b"\n", 0, max(end - 1, 0)) + 1
-        time = parse_line_timestamp(text[start:end], before)
+        time = parse_line_timestamp(text[start:end], before, zone=zone)
         if time is not None:
             return time
         if start == 0:
@@ -77,52 +106,79 @@ def last_timestamp(text: bytes, before: int | None, most_lines: int = 200) -> in
     return None
 
 
-def _with_date(match: re.Match[bytes]) -> int | None:
-    year, month, day, clock, fraction, zone = match.group(*_DATED_GROUPS)
-    if year is None:
-        year, month, day, clock = match.group("us_year", "us_month", "us_day", "us_clock")
-    seconds = _epoch_seconds(int(year), month, day, clock)
-    if seconds is None:
-        return None
-    return seconds * SECOND + _nanoseconds(fraction) - _zone_offset(zone)
-
-
-def _zone_offset(zone: bytes | None) -> int:
-    """Return the offset of a time zone from UTC in nanoseconds; a missing zone means UTC."""
-    if zone is None or zone in (b"Z", b"UTC"):
-        return 0
-    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
-    return (-minutes if zone[:1] == b"-" else minutes) * MINUTE
-
-
-def _without_year(match: re.Match[bytes], before: int) -> int | None:
+def _without_year(groups: _Groups, before: int, zone: dt.tzinfo) -> int | None:
     """Return the latest matching time that is at most one day after `before`."""
-    latest = (_EPOCH + dt.timedelta(microseconds=before // 1_000)).year + 1
-    for year in (latest, latest - 1, latest - 2):
-        seconds = _epoch_seconds(year, match["month"], match["day"], match["clock"])
-        if seconds is not None and seconds * SECOND <= before + DAY:
-            return seconds * SECOND + _nanoseconds(match["fraction"])
-    return None
+    month, day = _month(groups), int(groups["day"] or b"")
+    latest = _date_of(before).year + 1
+    moments = (
+        _moment(year, month, day, groups, zone) for year in range(latest, latest - _LEAP_YEARS, -1)
+    )
+    return next((each for each in moments if each is not None and each <= before + DAY), None)
 
 
-def _epoch_seconds(year: int, month: bytes, day: bytes, clock: bytes) -> int | None:
-    minute = _epoch_minute(year, month, day, clock[:5])
-    if minute is None:
-        return None
-    seconds = minute * 60 + min(int(clock[6:]), 59)
-    return seconds if 0 <= seconds < 2**33 else None
+def _without_date(groups: _Groups, before: int, zone: dt.tzinfo) -> int | None:
+    """Return the latest matching time up to `before`."""
+    dates = (_date_of(before) + dt.timedelta(days=days) for days in (1, 0, -1))
+    moments = (_moment(date.year, date.month, date.day, groups, zone) for date in dates)
+    latest = before + _CLOCK_TOLERANCE
+    return next((each for each in moments if each is not None and each <= latest), None)
 
 
-@lru_cache(maxsize=1024)  # lines of a log share their minute
-def _epoch_minute(year: int, month: bytes, day: bytes, hour_minute: bytes) -> int | None:
-    """Return the minutes since 1970 UTC, or None if there is no such time."""
-    hour, minute = hour_minute.split(b":")
+def _date_of(time: int) -> dt.date:
+    return (_EPOCH + dt.timedelta(microseconds=time // 1_000)).date()
+
+
+def _month(groups: _Groups) -> int:
+    """Return the number of a month; 0 for an unknown name."""
+    name = groups.get("month_name")
+    if name is None:
+        return int(groups["month"] or b"")
+    text = name.decode("ascii")
+    return month_number(text) or month_number(text[:3]) or 0
+
+
+def _moment(year: int, month: int, day: int, groups: _Groups, zone: dt.tzinfo) -> int | None:
+    """Return a time in nanoseconds since 1970 UTC; None if there is no such day or clock."""
+    clock = (groups["clock"] or b"").replace(b"-", b":")
+    parts = clock.split(b":") if b":" in clock else (clock[:2], clock[2:4], clock[4:])
+    hour, minute, second = (int(part) for part in parts)
+    if half := groups.get("half"):
+        hour = hour % 12 + (12 if half in b"Pp" else 0)
+    name = groups.get("zone")
+    local = zone if name is None else dt.UTC
     try:
-        moment = dt.datetime(year, int(month), int(day), int(hour), int(minute), tzinfo=dt.UTC)
-    except ValueError:
+        moment = dt.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=local)
+        offset = local.utcoffset(moment)
+    except (ValueError, OverflowError):
         return None
-    return (moment - _EPOCH) // dt.timedelta(minutes=1)
+    days = moment.toordinal() - _EPOCH_DAY
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + min(second, 59)
+    if offset:
+        seconds -= round(offset.total_seconds())
+    if name is not None:
+        seconds -= 60 * _minutes_ahead(name)
+    fraction = _nanoseconds((groups.get("fraction") or b"") + (groups.get("micros") or b""))
+    return seconds * SECOND + fraction if 0 <= seconds < 2**33 else None
 
 
-def _nanoseconds(fraction: bytes | None) -> int:
-    return int(fraction.ljust(9, b"0")) if fraction else 0
+def _minutes_ahead(zone: bytes) -> int:
+    """Return the minutes by which a zone is ahead of UTC."""
+    text = zone.removeprefix(b"UTC").removeprefix(b"GMT").replace(b":", b"")
+    if text in (b"", b"Z"):
+        return 0
+    minutes = int(text[1:3]) * 60 + int(text[3:] or b"0")
+    return -minutes if text[:1] == b"-" else minutes
+
+
+def _since_epoch(groups: _Groups, before: int | None) -> int | None:
+    """Return a time that is written as a number since 1970."""
+    integer, fraction = groups["integer"] or b"", groups["fraction"]
+    digits = (integer + (fraction or b"")).ljust(19, b"0")[:19]
+    time = int(digits)
+    if len(integer) == 10 and fraction is None and groups["key"] is None:
+        return time if before is not None and before - _MAX_AGE <= time <= before + DAY else None
+    return time
+
+
+def _nanoseconds(fraction: bytes) -> int:
+    return int(fraction[:9].ljust(9, b"0")) if fraction else 0
