@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from forewarn.features.diagnosis.log_time_forms import ISO, OBJECT_KEY, TimeForm, matching_forms
@@ -20,6 +20,8 @@ _EPOCH_DAY = _EPOCH.toordinal()
 _CLOCK_TOLERANCE = 5 * MINUTE  # nanoseconds by which a clock without a date may be after `before`
 _MAX_AGE = 366 * DAY  # nanoseconds; an older whole number is no time but an amount
 _LEAP_YEARS = 8
+
+_CLOCK_GROUPS = ("clock", "fraction", "micros", "half", "zone")  # in the order of `ISO`
 
 _Groups: TypeAlias = Mapping[str, bytes | None]
 
@@ -55,8 +57,8 @@ def parse_line_timestamp(
 
 def _parse(head: bytes, before: int | None, zone: dt.tzinfo) -> int | None:
     if match := ISO.search(head):
-        year, month, day = match.group("year", "month", "day")
-        return _moment(int(year), int(month), int(day), match.groupdict(), zone)
+        year, month, day, *clock = match.groups()
+        return _moment(int(year), int(month), int(day), clock, zone)
     for form in matching_forms(head):
         time = _parse_form(form, head, before, zone)
         if time is not None:
@@ -72,11 +74,11 @@ def _parse_form(form: TimeForm, head: bytes, before: int | None, zone: dt.tzinfo
     match form.kind:
         case "date":
             year, day = int(groups["year"]), int(groups["day"])
-            return _moment(year, _month(groups), day, groups, zone)
+            return _moment(year, _month(groups), day, _clock(groups), zone)
         case "short date":
             first, second, third = (int(groups[each]) for each in ("first", "second", "third"))
             date = (first, second, third) if first > 12 else (third, first, second)
-            return _moment(2_000 + date[0], *date[1:], groups, zone)
+            return _moment(2_000 + date[0], *date[1:], _clock(groups), zone)
         case "epoch":
             return _since_epoch(groups, before)
     if before is None:
@@ -110,16 +112,15 @@ def _without_year(groups: _Groups, before: int, zone: dt.tzinfo) -> int | None:
     """Return the latest matching time that is at most one day after `before`."""
     month, day = _month(groups), int(groups["day"] or b"")
     latest = _date_of(before).year + 1
-    moments = (
-        _moment(year, month, day, groups, zone) for year in range(latest, latest - _LEAP_YEARS, -1)
-    )
+    years = range(latest, latest - _LEAP_YEARS, -1)
+    moments = (_moment(year, month, day, _clock(groups), zone) for year in years)
     return next((each for each in moments if each is not None and each <= before + DAY), None)
 
 
 def _without_date(groups: _Groups, before: int, zone: dt.tzinfo) -> int | None:
     """Return the latest matching time up to `before`."""
     dates = (_date_of(before) + dt.timedelta(days=days) for days in (1, 0, -1))
-    moments = (_moment(date.year, date.month, date.day, groups, zone) for date in dates)
+    moments = (_moment(date.year, date.month, date.day, _clock(groups), zone) for date in dates)
     latest = before + _CLOCK_TOLERANCE
     return next((each for each in moments if each is not None and each <= latest), None)
 
@@ -137,28 +138,38 @@ def _month(groups: _Groups) -> int:
     return month_number(text) or month_number(text[:3]) or 0
 
 
-def _moment(year: int, month: int, day: int, groups: _Groups, zone: dt.tzinfo) -> int | None:
+def _clock(groups: _Groups) -> list[bytes | None]:
+    return [groups.get(name) for name in _CLOCK_GROUPS]
+
+
+def _moment(
+    year: int, month: int, day: int, clock: Sequence[bytes | None], zone: dt.tzinfo
+) -> int | None:
     """Return a time in nanoseconds since 1970 UTC; None if there is no such day or clock."""
-    clock = (groups["clock"] or b"").replace(b"-", b":")
-    parts = clock.split(b":") if b":" in clock else (clock[:2], clock[2:4], clock[4:])
-    hour, minute, second = (int(part) for part in parts)
-    if half := groups.get("half"):
+    text, fraction, micros, half, zone_name = clock
+    hour, minute, second = _numbers_of_clock(text or b"")
+    if half:
         hour = hour % 12 + (12 if half in b"Pp" else 0)
-    name = groups.get("zone")
-    local = zone if name is None else dt.UTC
+    local = dt.UTC if zone_name else zone
     try:
         moment = dt.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=local)
         offset = local.utcoffset(moment)
     except (ValueError, OverflowError):
         return None
-    days = moment.toordinal() - _EPOCH_DAY
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + min(second, 59)
+    minutes = ((moment.toordinal() - _EPOCH_DAY) * 24 + hour) * 60 + minute
+    seconds = minutes * 60 + min(second, 59)
     if offset:
         seconds -= round(offset.total_seconds())
-    if name is not None:
-        seconds -= 60 * _minutes_ahead(name)
-    fraction = _nanoseconds((groups.get("fraction") or b"") + (groups.get("micros") or b""))
-    return seconds * SECOND + fraction if 0 <= seconds < 2**33 else None
+    if zone_name:
+        seconds -= 60 * _minutes_ahead(zone_name)
+    nanoseconds = int((fraction + (micros or b""))[:9].ljust(9, b"0")) if fraction else 0
+    return seconds * SECOND + nanoseconds if 0 <= seconds < 2**33 else None
+
+
+def _numbers_of_clock(text: bytes) -> tuple[int, int, int]:
+    """Return hour, minute and second of 12:15:00, 2:15:00, 12-15-00 or 121500."""
+    gap = 0 if len(text) == 6 else 1
+    return int(text[: -4 - 2 * gap]), int(text[-4 - gap : -2 - gap]), int(text[-2:])
 
 
 def _minutes_ahead(zone: bytes) -> int:
@@ -178,7 +189,3 @@ def _since_epoch(groups: _Groups, before: int | None) -> int | None:
     if len(integer) == 10 and fraction is None and groups["key"] is None:
         return time if before is not None and before - _MAX_AGE <= time <= before + DAY else None
     return time
-
-
-def _nanoseconds(fraction: bytes) -> int:
-    return int(fraction[:9].ljust(9, b"0")) if fraction else 0
