@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from forewarn.features.diagnosis.log_time_forms import ISO, OBJECT_KEY, TimeForm, matching_forms
@@ -16,7 +17,6 @@ _HEAD_BYTES = 160  # bytes searched at the start of a line
 _KEY_BYTES = 4_096  # bytes of an object searched for the key of its time
 _VALUE_BYTES = 48
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EPOCH_DAY = _EPOCH.toordinal()
 _CLOCK_TOLERANCE = 5 * MINUTE  # nanoseconds by which a clock without a date may be after `before`
 _MAX_AGE = 366 * DAY  # nanoseconds; an older whole number is no time but an amount
 _LEAP_YEARS = 8
@@ -111,7 +111,7 @@ def last_timestamp(
 def _without_year(groups: _Groups, before: int, zone: dt.tzinfo) -> int | None:
     """Return the latest matching time that is at most one day after `before`."""
     month, day = _month(groups), int(groups["day"] or b"")
-    latest = _date_of(before).year + 1
+    latest = _date_of(before + DAY).year + (zone is not dt.UTC)
     years = range(latest, latest - _LEAP_YEARS, -1)
     moments = (_moment(year, month, day, _clock(groups), zone) for year in years)
     return next((each for each in moments if each is not None and each <= before + DAY), None)
@@ -150,20 +150,26 @@ def _moment(
     hour, minute, second = _numbers_of_clock(text or b"")
     if half:
         hour = hour % 12 + (12 if half in b"Pp" else 0)
-    local = dt.UTC if zone_name else zone
-    try:
-        moment = dt.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=local)
-        offset = local.utcoffset(moment)
-    except (ValueError, OverflowError):
+    start = _seconds_of_minute(year, month, day, hour, minute, dt.UTC if zone_name else zone)
+    if start is None:
         return None
-    minutes = ((moment.toordinal() - _EPOCH_DAY) * 24 + hour) * 60 + minute
-    seconds = minutes * 60 + min(second, 59)
-    if offset:
-        seconds -= round(offset.total_seconds())
+    seconds = start + min(second, 59)
     if zone_name:
         seconds -= 60 * _minutes_ahead(zone_name)
     nanoseconds = int((fraction + (micros or b""))[:9].ljust(9, b"0")) if fraction else 0
     return seconds * SECOND + nanoseconds if 0 <= seconds < 2**33 else None
+
+
+@lru_cache(maxsize=1024)  # lines of a log share their minute
+def _seconds_of_minute(
+    year: int, month: int, day: int, hour: int, minute: int, zone: dt.tzinfo
+) -> int | None:
+    """Return the seconds from 1970 UTC to a minute, or None if there is no such time."""
+    try:
+        moment = dt.datetime(year, month, day, hour, minute, tzinfo=zone)
+        return (moment - _EPOCH) // dt.timedelta(seconds=1)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _numbers_of_clock(text: bytes) -> tuple[int, int, int]:
