@@ -30,6 +30,7 @@ _PREFIX = re.compile(
     r"[^A-Za-z]*|[A-Z][a-z]{2}|.*[\d:=./_|].*|[\w.-]*-[\w.-]*|NCCL|RCCL|UCX|[Rr]ank"
 )
 
+_TRACKER = re.compile(r"(?i)^\W{0,3}(?:wandb|mlflow|comet|neptune|clearml|swanlab)\b.{0,20}:")
 _KERNEL_REPORT = re.compile(r"blocked for more than \d|\brcu\b|\bXid\b")
 _ENDS = re.compile(
     r"(?i)death signal|closing signal|shutting down|\babort(?:ed|ing|s)?\b|\bexiting\b"
@@ -65,7 +66,8 @@ def is_harmless(line: str) -> bool:
 
     It does so by a level below ERROR, a retry that follows, or words such as `falling back`. A line
     at the level ERROR or above, and an exception, is harmless only if a retry follows. A line that
-    says that its program ends is never harmless. NCCL's WARN is its level for errors.
+    says that its program ends is never harmless. NCCL's WARN is its level for errors. Training goes
+    on without an experiment tracker.
 
     Examples
     --------
@@ -76,6 +78,8 @@ def is_harmless(line: str) -> bool:
     >>> is_harmless("ERROR read failed, retrying"), is_harmless("ERROR attempt 5/5 failed")
     (True, False)
     """
+    if _TRACKER.match(line):
+        return True
     if _ENDS.search(line) or _KERNEL_REPORT.search(line):
         return False
     attempt = _ATTEMPT.search(line)

@@ -65,6 +65,8 @@ class LogPattern:
     sees_all : bool
         The writer of the line hears from all ranks, so that it alone identifies the peers that the
         line names. Other witnesses know only their own connections.
+    cancels : tuple of str
+        Ids of patterns whose earlier lines about the same device or server are over with this line.
     phase : str or None
         The line begins or ends a quiet phase, in which a job may make no progress.
     """
@@ -79,6 +81,7 @@ class LogPattern:
     attempt: bool = False
     by_kernel: bool = False
     sees_all: bool = False
+    cancels: tuple[str, ...] = ()
     phase: PhaseMark | None = None
 
 

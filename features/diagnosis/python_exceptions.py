@@ -10,9 +10,13 @@ __all__ = ["is_exception", "traceback_ends"]
 _HEADER = b"Traceback (most recent call last)"
 _MAX_TRACEBACKS = 40  # the last ones
 _MAX_FRAMES = 400  # lines of one stack trace
-_CONTINUED = re.compile(rb"\s|$|\||\+|During handling of |The above exception was the direct cause")
+_STAMP = r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d):?"  # of a container runtime
+_CONTINUED = re.compile(
+    rb"(?:" + _STAMP.encode() + rb"(?: |$))?"
+    rb"(?:\s|$|\||\+|During handling of |The above exception was the direct cause)"
+)
 _EXCEPTION = re.compile(
-    r"(?:^|[\]:>)|] {0,2}|ERROR +)(?:[A-Za-z_]\w*\.){0,8}"
+    rf"(?:^|[\]:>)|] {{0,2}}|ERROR +|^{_STAMP} +)(?:[A-Za-z_]\w*\.){{0,8}}"
     r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit): "
 )
 

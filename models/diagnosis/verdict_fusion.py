@@ -219,20 +219,24 @@ def _machine_vote(
 ) -> _Vote | None:
     """Return the machine whose ranks together are the culprit, or None.
 
-    A finding counts for a machine as for its ranks, up to the weight of strong evidence.
+    A finding counts for a machine as for its ranks, up to the weight of strong evidence, and up to
+    twice that of the strongest candidate: many hints do not suffice.
     """
     alive = {vote.rank for vote in votes}
     weights: dict[str, float] = {}
     reasons: dict[str, list[CulpritCandidate]] = {}
     for finding in findings:
         sums: dict[str, float] = {}
+        strongest: dict[str, float] = {}
         for candidate in finding.candidates:
             machine = candidate.machine or ranks.machine(candidate.rank)
             if machine is not None and (candidate.rank is None or candidate.rank in alive):
                 sums[machine] = sums.get(machine, 0.0) + candidate.weight
+                strongest[machine] = max(strongest.get(machine, 0.0), candidate.weight)
                 reasons.setdefault(machine, []).append(candidate)
         for machine, weight in sums.items():
-            weights[machine] = weights.get(machine, 0.0) + min(STRONG, weight)
+            most = min(STRONG, 2 * strongest[machine])
+            weights[machine] = weights.get(machine, 0.0) + min(most, weight)
     ordered = sorted(weights, key=lambda machine: -weights[machine])
     lead = (
         weights[ordered[0]] - (weights[ordered[1]] if len(ordered) > 1 else 0.0) if ordered else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.time_units import MINUTE
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
@@ -33,6 +34,8 @@ _USED_PARTS = {
 }
 
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
+_CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
+_LONG_IDLE = 10 * MINUTE
 _NO_LOGS = "there is no log of a rank that shows progress"
 _MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
 _PROGRESS_PROBES = ("metrics", "stack", "collective")
@@ -208,7 +211,12 @@ def _as_far_as_seen(
 ) -> Diagnosis:
     """Return `unknown` instead of `none` where nothing shows that the job makes progress."""
     is_explained = verdict.since is not None  # a quiet phase
-    if verdict.kind != "none" or is_explained or any(r.is_progressing for r in judged.values()):
+    if verdict.kind != "none" or is_explained:
+        return verdict
+    idle = [p.since for p in verdict.probes if p.state == "idle" and p.since is not None]
+    if any(snapshot.at - since > _LONG_IDLE for since in idle):
+        return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
+    if any(result.is_progressing for result in judged.values()):
         return verdict
     if any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes):
         return verdict

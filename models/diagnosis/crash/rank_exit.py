@@ -103,6 +103,16 @@ class Symptom:
         is_ended = self.is_report or is_exception(self.line) or self.pattern == "exception"
         return is_ended or self.role == "cascade" or self.scope in _HARDWARE_SCOPES
 
+    @property
+    def is_fatal(self) -> bool:
+        """Whether the process ends with it, as far as the line alone says.
+
+        Devices and servers also report errors that a job survives.
+        """
+        if self.is_report or self.source == "exits" or is_exception(self.line):
+            return True
+        return self.role == "cascade" or self.scope in ("application", "platform")
+
 
 def symptom_from_line(
     pattern: LogPattern | None, line: str, time: int | None, *, is_report: bool = False

@@ -46,6 +46,7 @@ class PatternTable(StrictTable):
     attempt: Annotated[bool, Field(strict=True)] = False
     by_kernel: Annotated[bool, Field(strict=True)] = False
     sees_all: Annotated[bool, Field(strict=True)] = False
+    cancels: tuple[str, ...] = ()
     phase: PhaseMark | None = None
     enabled: Annotated[bool, Field(strict=True)] = True
     examples: Lines = ()
@@ -141,5 +142,6 @@ def _pattern(name: str, table: PatternTable) -> LogPattern:
         attempt=table.attempt,
         by_kernel=table.by_kernel,
         sees_all=table.sees_all,
+        cancels=table.cancels,
         phase=table.phase,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,10 @@ __all__ = ["JobAttempt", "attempt_at"]
 # A launcher's report of an exit says nothing about the machine, and the launcher itself may have
 # sent the signal.
 _LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
-_OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b")
+_OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b(?:,? \((?P<name>[^)]*)\))?")
+_JOB_PROCESS = re.compile(r"(?i)py|train|torch|ray|deepspeed|accelerate|mpi|srun|slurm|job|worker")
+_DEVICE = re.compile(r"\b[A-Za-z][\w.-]*\d[\w.-]*|\b\d{1,3}(?:\.\d{1,3}){3}\b|[\w-]+-\d+\b")
+_MIN_STEPS = 4  # of which the usual time between two is known
 _OWN_FLUSH_DELAY = 5 * SECOND  # an earlier step of the same rank may be written after an error
 _OTHER_CLOCK_ERROR = MINUTE  # clocks of machines differ
 
@@ -166,14 +170,19 @@ class JobAttempt:
             return
         own = list(self.steps(log))
         step = self.last_step
-        for hit in self.hits(log.scan):
+        hits = list(self.hits(log.scan))
+        recoveries = [hit for hit in hits if hit.pattern.cancels]
+        for hit in hits:
             symptom = symptom_from_line(hit.pattern, hit.line, hit.time)
             peers = tuple(
                 peer
                 for named in named_peers(hit.pattern, hit.line)
                 if (peer := self.launched.resolve(named, ranks)) is not None
             )
-            yield replace(symptom, peers=peers, is_survived=_is_survived(hit, own, step))
+            is_survived = _is_survived(hit, own, step) or any(
+                _is_recovered(hit, recovery) for recovery in recoveries
+            )
+            yield replace(symptom, peers=peers, is_survived=is_survived)
 
     def _error_symptoms(
         self, rank: int, report: ErrorReport | None, matcher: LogMatcher
@@ -210,7 +219,7 @@ class JobAttempt:
         for log in self._by_rank.get(None, ()):
             machine = log.stream.machine or alone
             for symptom in self._symptoms(log, ranks) if machine is not None else ():
-                if machine is not None and not _LAUNCHER_EXIT_LINE.search(symptom.line):
+                if machine is not None and _is_of_job(symptom.line, machine, ranks):
                     is_kernel = log.stream.is_kernel or symptom.by_kernel
                     source: Literal["kernel", "logs"] = "kernel" if is_kernel else "logs"
                     rank = _rank_of_pid(symptom.line, machine, ranks)
@@ -226,14 +235,27 @@ class JobAttempt:
         return symptoms
 
     def has_crashed(self, ends: Sequence[RankExit], others: Sequence[Symptom]) -> bool:
-        """Return whether the job ended: by an exit, an exception, or an error not survived."""
+        """Return whether the job ended: by an exit, an exception, or an error not survived.
+
+        An error of a device or a connection is no end while steps are logged as often as before.
+        """
         if any(end.exit_code for end in ends):
-            return True
-        if any(symptom.is_report for end in ends for symptom in end.symptoms):
             return True
         decisive = [symptom for end in ends if (symptom := end.decisive) is not None]
         decisive += [s for s in others if s.is_counted and (s.is_strong or s.source == "exits")]
-        return any(symptom.level != "warning" for symptom in decisive)
+        harmful = [symptom for symptom in decisive if symptom.level != "warning"]
+        return any(symptom.is_fatal for symptom in harmful) or (
+            bool(harmful) and not self.is_stepping()
+        )
+
+    def is_stepping(self) -> bool:
+        """Return whether the last step is no older than is usual between two steps."""
+        times = {step.time for log in self.logs for step in self.steps(log)}
+        steps = sorted(time for time in times if time is not None)
+        if len(steps) < _MIN_STEPS:
+            return False
+        usual = max(later - earlier for earlier, later in itertools.pairwise(steps[-_MIN_STEPS:]))
+        return self.at - steps[-1] <= 2 * usual + _OWN_FLUSH_DELAY
 
     def is_progressing(self) -> bool:
         """Return whether a step was logged so recently that its log may still be silent."""
@@ -250,6 +272,14 @@ class JobAttempt:
             and log.scan.steps[-1].offset >= log.scan.size - 4096
             for log in self.logs
         )
+
+
+def _is_recovered(hit: LogHit, recovery: LogHit) -> bool:
+    """Return whether a later line says that the same device or server works again."""
+    if hit.pattern.id not in recovery.pattern.cancels or hit.offset >= recovery.offset:
+        return False
+    names = set(_DEVICE.findall(hit.line))
+    return bool(names.intersection(_DEVICE.findall(recovery.line)))
 
 
 def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bool:
@@ -269,6 +299,16 @@ def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bo
     if last is not None and last > hit.time + _OWN_FLUSH_DELAY:
         return True
     return step is not None and step > hit.time + _OTHER_CLOCK_ERROR
+
+
+def _is_of_job(line: str, machine: str, ranks: Ranks) -> bool:
+    """Return whether a line of a machine may concern the job, not a launcher or another program."""
+    if _LAUNCHER_EXIT_LINE.search(line):
+        return False
+    kill = _OOM_KILL.search(line)
+    if kill is None or _rank_of_pid(line, machine, ranks) is not None or not kill["name"]:
+        return True
+    return _JOB_PROCESS.search(kill["name"]) is not None
 
 
 def attempt_at(logs: Sequence[ScannedLog], launched: LaunchedRanks, at: int) -> JobAttempt:
