@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import signal
 from collections import deque
@@ -83,7 +84,9 @@ class LaunchReport:
     by_launcher: bool = False
 
 
-def parse_launcher_reports(text: bytes, before: int | None) -> list[LaunchReport]:
+def parse_launcher_reports(
+    text: bytes, before: int | None, *, zone: dt.tzinfo = dt.UTC
+) -> list[LaunchReport]:
     """Return the reports in a log, in order; the last 5,000 if there are more.
 
     The error lines of DLRover's master are read by `parse_dlrover_errors`.
@@ -94,6 +97,8 @@ def parse_launcher_reports(text: bytes, before: int | None) -> list[LaunchReport
         Whole lines.
     before : int or None
         Determines the year of timestamps without one, as in `parse_line_timestamp`.
+    zone : datetime.tzinfo
+        Zone of timestamps that state none.
 
     Examples
     --------
@@ -111,14 +116,18 @@ def parse_launcher_reports(text: bytes, before: int | None) -> list[LaunchReport
                     max(span[0], position - _BLOCK_BYTES),
                     min(span[1], position + _BLOCK_BYTES),
                 )
-                for report in _form_reports(form, text, window, before):
+                for report in _form_reports(form, text, window, before, zone):
                     if report.offset <= position:
                         reports[report] = None
     return sorted(reports, key=lambda report: report.offset)[-_MAX_REPORTS:]
 
 
 def _form_reports(
-    form: LauncherForm, text: bytes, window: tuple[int, int], before: int | None
+    form: LauncherForm,
+    text: bytes,
+    window: tuple[int, int],
+    before: int | None,
+    zone: dt.tzinfo,
 ) -> Iterator[LaunchReport]:
     """Yield the reports of a form in a part of the text."""
     first, last = window
@@ -128,16 +137,18 @@ def _form_reports(
         rest = text.find(b"\n", end)
         head = offset if end - offset <= _MAX_LINE_CHARS else max(offset, begin - _CONTEXT_CHARS)
         lines = text[head : rest if rest >= 0 else len(text)]
-        report = _report(form, match, lines, offset)
+        report = _report(form, match, lines, offset, zone)
         if form.is_described:
             report = _with_pod(report, text)
         if report.time is None:
             heading = text[max(0, offset - _TIME_BYTES) : end]
-            report = replace(report, time=last_timestamp(heading, before))
+            report = replace(report, time=last_timestamp(heading, before, zone=zone))
         yield from _by_task(report, match, lines.decode("latin-1"))
 
 
-def _report(form: LauncherForm, match: re.Match[str], lines: bytes, offset: int) -> LaunchReport:
+def _report(
+    form: LauncherForm, match: re.Match[str], lines: bytes, offset: int, zone: dt.tzinfo
+) -> LaunchReport:
     fields = {name: value for name, value in match.groupdict().items() if value}
     words = lines[: 4 * _MAX_LINE_CHARS].decode("utf-8", "replace").split()
     hosts = fields.get("hosts", "")
@@ -148,7 +159,7 @@ def _report(form: LauncherForm, match: re.Match[str], lines: bytes, offset: int)
         pod=fields.get("pod"),
         pid=_integer(fields, "pid") or None,  # Open MPI writes 0 for an unknown one
         exit_code=_exit_code(fields),
-        time=_time(fields),
+        time=_time(fields, zone),
         is_first=form.is_first or "root" in fields,
         line=" ".join(words)[:_MAX_LINE_CHARS],
         offset=offset,
@@ -228,10 +239,10 @@ def _wait_status(fields: Mapping[str, str]) -> int | None:
     return -status if status in _FATAL_SIGNALS else status
 
 
-def _time(fields: Mapping[str, str]) -> int | None:
+def _time(fields: Mapping[str, str], zone: dt.tzinfo) -> int | None:
     if "date" in fields:
         try:
             return int(parsedate_to_datetime(fields["date"]).timestamp()) * SECOND
         except (ValueError, OverflowError):
             return None
-    return parse_line_timestamp(fields.get("time", "").encode("latin-1"), None)
+    return parse_line_timestamp(fields.get("time", "").encode("latin-1"), None, zone=zone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ class LogScan:
         Determines the year of timestamps without one, as in `parse_line_timestamp`.
     progress : ProgressForm
         The job's own lines of progress.
+    zone : datetime.tzinfo
+        Zone of timestamps that state none.
 
     Attributes
     ----------
@@ -125,6 +128,7 @@ class LogScan:
     matcher: LogMatcher
     before: int | None = None
     progress: ProgressForm = _NO_PROGRESS
+    zone: dt.tzinfo = dt.UTC
     hits: list[LogHit] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     last: int | None = None
@@ -190,12 +194,12 @@ class LogScan:
             start, end = end, text.find(b"\n", min(end + _STRIDE_BYTES, len(text)))
             end = len(text) if end < 0 else end + 1
             block = text[start:end]
-            time = last_timestamp(block, self.before)
+            time = last_timestamp(block, self.before, zone=self.zone)
             if time is None:
                 continue
             if before is None or time - before > _SPARSE_INTERVAL:
                 for line in block.split(b"\n"):
-                    self._mark(parse_line_timestamp(line, self.before))
+                    self._mark(parse_line_timestamp(line, self.before, zone=self.zone))
             self._mark(time)
             before = time
 
@@ -267,8 +271,10 @@ class LogScan:
         """Return the time of a line, or of the nearest earlier line with one."""
         end = text.find(b"\n", offset)
         end = len(text) if end < 0 else end
-        time = parse_line_timestamp(text[text.rfind(b"\n", 0, offset) + 1 : end], self.before)
+        line = text[text.rfind(b"\n", 0, offset) + 1 : end]
+        time = parse_line_timestamp(line, self.before, zone=self.zone)
         if time is not None:
             return time
-        time = last_timestamp(text[max(0, end - 16 * _STRIDE_BYTES) : end], self.before)
+        block = text[max(0, end - 16 * _STRIDE_BYTES) : end]
+        time = last_timestamp(block, self.before, zone=self.zone)
         return self.last if time is None else time

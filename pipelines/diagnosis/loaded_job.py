@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ _USED_PARTS = {
 
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
 _CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
+_ENDED_PARTS = {"exits", "flight", "logs"}  # their last time is not that of the observation
+_UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
 _LONG_IDLE = 10 * MINUTE
 _NO_LOGS = "there is no log of a rank that shows progress"
 _MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
@@ -45,7 +48,6 @@ _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absen
 
 _READERS: Mapping[str, _Reader] = {
     "exits": read_exits,
-    "logs": read_logs,
     "flight": read_flight,
     "stacks": read_stacks,
     "metrics": read_metrics,
@@ -108,12 +110,13 @@ class LoadedJob:
         moment = _moment(self.parts, at)
         timed = [name for name, part in self.parts.items() if part.last is not None]
         is_at_least = at is None and timed == ["flight"]
+        is_dated = at is not None or not _ENDED_PARTS.issuperset(timed)
         snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external}, is_at_least)
         judged = {
             name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
         }
         verdict = _fuse_parts(self.folder, snapshot, judged)
-        return snapshot, _as_far_as_seen(verdict, snapshot, judged)
+        return snapshot, _as_far_as_seen(verdict, snapshot, judged, is_dated=is_dated)
 
     def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
         heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))
@@ -142,15 +145,21 @@ def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
     site = SiteContext() if site is None else site
     with JobFolder.open(job, site.patterns) as folder:
         listed = folder.ranks()
-        return LoadedJob(folder, listed, dict(_read(folder, listed)), dict(site.parts()))
+        return LoadedJob(folder, listed, dict(_read(folder, listed, site.zone)), dict(site.parts()))
 
 
-def _read(folder: JobFolder, listed: Ranks) -> Iterator[tuple[str, Part]]:
+def _read(folder: JobFolder, listed: Ranks, zone: dt.tzinfo | None) -> Iterator[tuple[str, Part]]:
+    """Yield the parts; logs come last, because the others tell the zone of their times."""
+    times: list[int] = []
     for name, read in _READERS.items():
         is_present = name in _ANYWHERE or folder.part(name) is not None
         part = read(folder, listed) if is_present else None
         if part is not None:
+            times += [part.last] if part.last is not None and name in _ENDED_PARTS else []
             yield name, part
+    logs = read_logs(folder, listed, zone, times)
+    if logs is not None:
+        yield "logs", logs
 
 
 def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> Ranks:
@@ -207,7 +216,11 @@ def _fuse_parts(
 
 
 def _as_far_as_seen(
-    verdict: Diagnosis, snapshot: JobSnapshot, judged: Mapping[str, PartResult]
+    verdict: Diagnosis,
+    snapshot: JobSnapshot,
+    judged: Mapping[str, PartResult],
+    *,
+    is_dated: bool,
 ) -> Diagnosis:
     """Return `unknown` instead of `none` where nothing shows that the job makes progress."""
     is_explained = verdict.since is not None  # a quiet phase
@@ -216,6 +229,10 @@ def _as_far_as_seen(
     idle = [p.since for p in verdict.probes if p.state == "idle" and p.since is not None]
     if any(snapshot.at - since > _LONG_IDLE for since in idle):
         return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
+    waiting = [f for r in judged.values() for f in r.findings if f.kind == "hang" and f.candidates]
+    if waiting and not is_dated and "flight" in snapshot.parts:
+        also = tuple(candidate for finding in waiting for candidate in finding.candidates)
+        return replace(verdict, kind="unknown", cause=_UNDATED, also=verdict.also or also)
     if any(result.is_progressing for result in judged.values()):
         return verdict
     if any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,14 @@ class SiteContext:
         Lists of `forewarn score`.
     patterns : tuple of Path
         The site's changes of the log knowledge base.
+    zone : datetime.tzinfo or None
+        Zone of log times that state none; None if it is to be guessed, else UTC.
     """
 
     events: Path | None = None
     at_risk: Path | None = None
     patterns: tuple[Path, ...] = ()
+    zone: dt.tzinfo | None = None
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Yield events and lists as further parts of a job.

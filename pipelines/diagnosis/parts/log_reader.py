@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -92,6 +93,8 @@ def scan_stream(
     matcher: LogMatcher,
     before: int | None,
     known: Sequence[ProgressForm] = (),
+    *,
+    zone: dt.tzinfo = dt.UTC,
 ) -> ScannedLog:
     """Scan the text of a stream.
 
@@ -103,6 +106,8 @@ def scan_stream(
         Determines the year of timestamps without one.
     known : sequence of ProgressForm
         Forms of progress lines in other logs of the job, which are tried first.
+    zone : datetime.tzinfo
+        Zone of timestamps that state none.
     """
     result = ScannedLog(replace(stream, text=b""))
     if stream.is_error:
@@ -112,14 +117,14 @@ def scan_stream(
     text = stream.text
     tail = text[-_TAIL_BYTES:]
     form = next((form for form in known if form.last(tail) is not None), None)
-    scan = LogScan(matcher, before, form or learn_progress(text))
+    scan = LogScan(matcher, before, form or learn_progress(text), zone)
     for start, end in _chunks(text):
         scan.feed(text[start:end], is_last=end == len(text))
     scan.add_exceptions(text)
     result.scan = scan
-    result.launches = parse_launcher_reports(text, before)
+    result.launches = parse_launcher_reports(text, before, zone=zone)
     if _MASTER_MARK in text:
-        result.master = list(_dlrover_reports(text, before))
+        result.master = list(_dlrover_reports(text, before, zone))
     if scan.size and scan.last is None:
         undated = any(lacks_year(line) for line in scan.tail.splitlines())
         result.blind = "timestamps without a year" if undated else "no timestamps"
@@ -140,7 +145,7 @@ def _chunks(text: bytes) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _dlrover_reports(text: bytes, before: int | None) -> Iterator[DlroverReport]:
+def _dlrover_reports(text: bytes, before: int | None, zone: dt.tzinfo) -> Iterator[DlroverReport]:
     for line in text.splitlines():
         for rank, error in parse_dlrover_errors(line):
-            yield DlroverReport(rank, error, parse_line_timestamp(line, before))
+            yield DlroverReport(rank, error, parse_line_timestamp(line, before, zone=zone))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from forewarn.features.diagnosis.clock_zone import guess_zone
 from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_streams.job_streams import FileReading, read_streams
+from forewarn.features.diagnosis.log_streams.job_streams import (
+    FileReading,
+    LogStream,
+    read_streams,
+)
 from forewarn.features.diagnosis.log_template import log_template
 from forewarn.features.diagnosis.progress_lines import ProgressForm
 from forewarn.features.diagnosis.ranks import Ranks
@@ -141,32 +147,70 @@ class LogsPart:
         )
 
 
-def read_logs(folder: JobFolder, ranks: Ranks) -> LogsPart | None:
-    """Read the logs of a job, or return None if there are none."""
+def read_logs(
+    folder: JobFolder,
+    ranks: Ranks,
+    zone: dt.tzinfo | None = None,
+    others: Sequence[int] = (),
+) -> LogsPart | None:
+    """Read the logs of a job, or return None if there are none.
+
+    Parameters
+    ----------
+    folder : JobFolder
+    ranks : Ranks
+        Of `ranks.csv`.
+    zone : datetime.tzinfo, optional
+        Zone of times that state none. Without it, the zone is guessed from `others`.
+    others : sequence of int
+        Last times of other parts, in nanoseconds since 1970 UTC.
+    """
     files = log_files(folder)
     if not files:
         return None
-    job = read_streams(_contents(files), ranks)
+    cut: dict[str, str] = {}
+    job = read_streams(_contents(files, cut), ranks)
     if not job.streams:
         return None
-    matcher, before = load_patterns(folder.patterns), last_timestamp_with_year(job.streams)
+    matcher = load_patterns(folder.patterns)
+    logs = _scan(job.streams, matcher, zone or dt.UTC)
+    if zone is None:
+        last = max((s.last for log in logs if (s := log.scan) and s.last is not None), default=None)
+        zone = dt.UTC if last is None else guess_zone(last, others)
+        logs = logs if zone is dt.UTC else _scan(job.streams, matcher, zone)
+    notes = () if zone is dt.UTC else (f"times without a zone are read as {zone}",)
+    readings = tuple(
+        replace(r, why=(*r.why, *((cut[r.name],) if r.name in cut else ()), *notes))
+        for r in job.readings
+    )
+    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
+    return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world)
+
+
+def _contents(
+    files: Sequence[tuple[str, Path]], cut: dict[str, str]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and text of the files, and note in `cut` what was left out."""
+    for name, path in files:
+        text, left_out = read_bounded(path, len(files))
+        if left_out:
+            cut[name] = left_out
+        yield name, text
+
+
+def _scan(streams: Sequence[LogStream], matcher: LogMatcher, zone: dt.tzinfo) -> list[ScannedLog]:
+    """Scan all streams; the forms of progress lines in one are tried first in the others."""
+    before = last_timestamp_with_year(streams)
     logs: list[ScannedLog] = []
     forms: dict[ProgressForm, None] = {}
-    with progress_bar(len(job.streams), "reading logs", "log") as bar:
-        for stream in job.streams:
-            logs.append(scan_stream(stream, matcher, before, tuple(forms)))
+    with progress_bar(len(streams), "reading logs", "log") as bar:
+        for stream in streams:
+            logs.append(scan_stream(stream, matcher, before, tuple(forms), zone=zone))
             scan = logs[-1].scan
             if scan is not None and scan.progress.is_known:
                 forms[scan.progress] = None
             bar.update()
-    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
-    return LogsPart(tuple(logs), matcher, launched, job.machines, job.readings, job.world)
-
-
-def _contents(files: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
-    for name, path in files:
-        text, _ = read_bounded(path, len(files))
-        yield name, text
+    return logs
 
 
 def _probe(snapshot: JobSnapshot, attempt: JobAttempt) -> Probe | None:

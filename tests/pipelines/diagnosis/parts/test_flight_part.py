@@ -116,7 +116,7 @@ def test_dumps_alone_require_at_option(put_dump: Any, diagnose: Any) -> None:
     assert "--at" in verdict["cause"]
     assert diagnose(job, 300.0)["cause"] == "there is no log of a rank that shows progress"
     (job / "exits.csv").write_text("rank,exit_code,timestamp\n0,0,1970-01-01T00:00:00Z\n")
-    assert diagnose(job, None)["kind"] == "none"  # another part has a time
+    assert diagnose(job, None)["kind"] == "unknown"  # exits do not say when the dumps were written
 
 
 def test_finished_operations_do_not_prove_progress(put_dump: Any, diagnose: Any) -> None:

@@ -358,3 +358,31 @@ def test_invalid_exits_are_refused(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("hours", [1, 5.5, 8, 13])
+def test_zone_follows_from_exits(job: Job, diagnosed: Any, hours: float) -> None:
+    """Lines that end hours after the exits of all ranks are in local time."""
+    for rank in range(4):
+        job.steps(rank, 20, begin=T0 + hours * 3600)
+    job.write(2, "ValueError: batch is empty\n", "stderr.log")
+    job.exits(*((rank, 1 if rank == 2 else -15, T0 + 200) for rank in range(4)))
+    line = diagnosed(job)
+    assert (line["kind"], line["rank"]) == ("crash", 2)
+    assert line["since"] is None or line["since"] < moment(T0 + 600)
+    assert all("times without a zone are read as UTC+" in file["why"] for file in line["files"])
+
+
+def test_stated_zone_wins(job: Job, diagnosed: Any) -> None:
+    job.steps(0, 20, begin=T0 + 3 * 3600)
+    job.write(0, "ValueError: batch is empty\n", "stderr.log")
+    at = diagnosed(job, "--timezone", "Etc/GMT-3")["at"]
+    assert moment(T0) <= at <= moment(T0 + 600)
+
+
+def test_unknown_zone_is_refused(job: Job, capsys: Any) -> None:
+    job.steps(0, 2)
+    with pytest.raises(SystemExit) as stop:
+        main(["diagnose", "run", "--job", str(job.folder), "--timezone", "Mars/Base"])
+    assert stop.value.code == 2
+    assert "'Mars/Base' is not a time zone" in capsys.readouterr().err
