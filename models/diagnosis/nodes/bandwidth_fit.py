@@ -37,11 +37,14 @@ class BandwidthFit:
         Robust scale of the residuals, in natural logarithms.
     blocks : Int64Array
         Block number of each node; all 0 without blocks.
+    gap : float
+        Log of the bandwidth within a block by that across; 0 without blocks.
     """
 
     expected: Float64Array
     sigma: float
     blocks: Int64Array
+    gap: float = 0.0
 
 
 def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
@@ -63,15 +66,25 @@ def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
     residuals = logs - nodes[:, None] - nodes - gap * same
     if blocks.any() and not _is_block_structure(residuals, blocks, gap):
         return _without_blocks(logs, undivided)
-    expected = 2.0 * np.nanmedian(nodes) + gap * same
-    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum() + 1), blocks)
+    expected = _level(logs - gap * same) + gap * same
+    sigma = _scale(residuals, np.isfinite(nodes).sum() + 1)
+    return BandwidthFit(expected, sigma, blocks, gap if blocks.any() else 0.0)
 
 
 def _without_blocks(logs: Float64Array, undivided: Int64Array) -> BandwidthFit:
     nodes, _ = _fit_effects(logs, undivided)
     residuals = logs - nodes[:, None] - nodes
-    expected = np.full(logs.shape, 2.0 * np.nanmedian(nodes))
+    expected = np.full(logs.shape, _level(logs))
     return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum()), undivided)
+
+
+def _level(logs: Float64Array) -> float:
+    """Return the typical node's median over its partners.
+
+    Node effects would do only if every node had partners in every block.
+    """
+    known = np.isfinite(logs)
+    return _median(np.array([_median(row) for row in logs[known.any(axis=1)]]))
 
 
 def _same(blocks: Int64Array) -> Float64Array:
@@ -88,27 +101,34 @@ def _fit_effects(
     known = np.isfinite(logs)
     values, same = np.where(known, logs, 0.0), _same(blocks) * known
     weights = known.astype(np.float64)
-    nodes, gap = np.zeros(len(logs)), 0.0
+    solution = np.zeros(len(logs) + 1)
     for _ in range(steps):
-        nodes, gap = _solve(values, same, weights)
+        solution = _solve(values, same, weights, solution)
+        nodes, gap = solution[:-1], solution[-1]
         residuals = np.abs(values - nodes[:, None] - nodes - gap * same)
         weights = known / np.maximum(residuals, _TINY)
-    return np.where(known.any(axis=1), nodes, np.nan), gap
+    return np.where(known.any(axis=1), solution[:-1], np.nan), float(solution[-1])
 
 
 def _solve(
-    values: Float64Array, same: Float64Array, weights: Float64Array
-) -> tuple[Float64Array, float]:
-    """Solve the weighted normal equations of node effects and gap."""
-    count = len(values)
-    normal = np.zeros((count + 1, count + 1))
-    normal[:count, :count] = weights + np.diag(weights.sum(axis=1))
-    normal[:count, count] = normal[count, :count] = (weights * same).sum(axis=1)
-    normal[count, count] = (weights * same).sum() / 2.0
-    right = np.append((weights * values).sum(axis=1), (weights * same * values).sum() / 2.0)
-    ridge = np.diag(np.full(count + 1, 1e-9 * max(1.0, float(weights.max(initial=0.0)))))
-    solution = np.linalg.solve(normal + ridge, right)
-    return solution[:count], float(solution[count])
+    values: Float64Array, same: Float64Array, weights: Float64Array, start: Float64Array
+) -> Float64Array:
+    """Solve the weighted normal equations of node effects and gap, the gap last."""
+    from scipy.sparse.linalg import cg  # slow to import
+
+    inner = weights * same
+    normal = np.zeros((len(values) + 1, len(values) + 1))
+    normal[:-1, :-1] = weights
+    normal[:-1, -1] = normal[-1, :-1] = inner.sum(axis=1)
+    diagonal = np.append(weights.sum(axis=1), inner.sum() / 2.0)
+    diagonal += 1e-9 * max(1.0, float(weights.max(initial=0.0)))
+    np.fill_diagonal(normal, diagonal)
+    right = np.append((weights * values).sum(axis=1), (inner * values).sum() / 2.0)
+    scale = 1.0 / np.sqrt(diagonal)
+    normal *= scale
+    normal *= scale[:, None]
+    solution, _ = cg(normal, scale * right, x0=start / scale, rtol=1e-6, maxiter=200)
+    return np.asarray(scale * solution, dtype=np.float64)
 
 
 def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
@@ -124,8 +144,9 @@ def _find_blocks(logs: Float64Array, blocks: Int64Array) -> Int64Array:
         residuals = logs - centre[:, None] - centre
         residuals -= np.nanmedian(residuals)
         for cut in _cuts(residuals):
-            cuts.append(cut)
-            losses.append(_loss(logs, cut))
+            if not any(np.array_equal(cut, other) for other in cuts):
+                cuts.append(cut)
+                losses.append(_loss(logs, cut))
         close = [n for n, loss in enumerate(losses) if loss <= 1.02 * min(losses)]
         blocks = cuts[min(close, key=lambda n: len(np.unique(cuts[n])))]
     return blocks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,7 +73,7 @@ def build_matrix(nodes: Sequence[str], tests: Sequence[PairTest]) -> PairMatrix:
         if 2 * len(passed) <= len(values):
             failed[pair] = True
         else:
-            logs[pair] = np.log(np.median(passed))
+            logs[pair] = math.log(statistics.median(passed))
     logs, failed = np.fmin(logs, logs.T), failed | failed.T
     logs[failed] = np.nan
     return PairMatrix(tuple(index), logs, failed)

@@ -110,7 +110,7 @@ def test_text_says_how_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path.write_text("\n".join(["nodes,bandwidth", *rows]) + "\n")
     assert main(["diagnose", "nodes", "--results", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "n3: slow (0.61 of the expected bandwidth, 95 % interval 0.60 to 0.61" in out
+    assert "n3: slow (0.60 of the expected bandwidth, 95 % interval 0.60 to 0.61" in out
     assert "7 of 8 nodes are ok" in out
 
 

@@ -247,3 +247,42 @@ def test_untested_node_is_unproven() -> None:
     result = evaluate_pairs([str(n) for n in range(7)], Fabric(6).tests(1))
     assert result.nodes[6].state == "unproven"
     assert result.nodes[6].factor is None
+
+
+def small_fabric(seed: int) -> Fabric:
+    """Return leaves of two to five nodes with missing pairs, where some nodes have no partner."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(size) for size in rng.integers(2, 6, rng.integers(2, 4))]
+    slow = {int(rng.integers(sum(sizes))): float(rng.uniform(0.4, 0.75))}
+    return Fabric(
+        sum(sizes),
+        slow=slow if rng.random() < 0.7 else {},
+        leaves=leaves_of(*sizes),
+        gap=float(rng.uniform(0.5, 0.85)),
+        noise=0.02,
+        missing=float(rng.choice([0.0, 0.2, 0.4])),
+    )
+
+
+def test_small_leaves_blame_no_healthy_node() -> None:
+    fabrics = {seed: small_fabric(seed) for seed in range(150)}
+    verdicts = {seed: verdict_on(fabric, seed) for seed, fabric in fabrics.items()}
+    wrong = {s: nodes_in(v, "slow", "failed") - set(fabrics[s].slow) for s, v in verdicts.items()}
+    assert not any(wrong.values())
+    identified = sum(bool(nodes_in(verdict, "slow")) for verdict in verdicts.values())
+    assert 2 * identified > sum(bool(fabric.slow) for fabric in fabrics.values())
+
+
+def test_leaf_of_two_is_unproven() -> None:
+    """Nodes 0 and 1 were not tested together: both slow, or a leaf of their own."""
+    fabric = Fabric(8, leaves=leaves_of(2, 6), gap=0.6)
+    tests = [test for test in fabric.tests(1) if (test.a, test.b) != ("0", "1")]
+    result = evaluate_pairs([str(n) for n in range(8)], tests)
+    assert nodes_in(result, "unproven") >= {0, 1}
+    assert not nodes_in(result, "slow")
+
+
+def test_minority_of_tested_nodes_proves_nothing() -> None:
+    tests = [t for t in Fabric(9).tests(1) if int(t.b) < 4 or (t.a == "0" and int(t.b) >= 4)]
+    result = evaluate_pairs([str(n) for n in range(9)], tests)
+    assert nodes_in(result, "unproven") == set(range(9))
