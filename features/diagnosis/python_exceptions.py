@@ -15,6 +15,7 @@ _CONTINUED = re.compile(
     rb"(?:" + _STAMP.encode() + rb"(?: |$))?"
     rb"(?:\s|$|\||\+|During handling of |The above exception was the direct cause)"
 )
+_LETTER = re.compile(rb"[A-Za-z]")
 _EXCEPTION = re.compile(
     rf"(?:^|[\]:>)|] {{0,2}}|ERROR +|^{_STAMP} +)(?:[A-Za-z_]\w*\.){{0,8}}"
     r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit): "
@@ -51,7 +52,7 @@ def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:
         stop = text.find(b"\n", position)
         line = text[position : len(text) if stop < 0 else stop]
         if not _CONTINUED.match(line):
-            return position, line
+            return (position, line) if _LETTER.search(line) else None  # a launcher's banner
         if line.lstrip().startswith(_HEADER):
             return None  # the nested trace is found by its own header
         position = stop + 1

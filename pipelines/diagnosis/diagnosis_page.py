@@ -94,6 +94,8 @@ def _timeline(line: Mapping[str, Any]) -> list[dict[str, Any]]:
     events += [(line["detected_at"], "problem confirmed"), (line["at"], "time of this verdict")]
     timed = sorted((pd.Timestamp(time), text) for time, text in events if time)
     timed = timed[:_MAX_EVENTS] + timed[_MAX_EVENTS:][-2:]
+    if not timed:  # logs without times
+        return []
     first, last = timed[0][0], timed[-1][0]
     span = max((last - first).total_seconds(), 1e-9)
     return [

@@ -11,6 +11,7 @@ from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_scan import LogScan
 from forewarn.features.diagnosis.progress_lines import learn_progress
+from forewarn.features.diagnosis.python_exceptions import traceback_ends
 from forewarn.features.time_units import SECOND
 
 EPOCH = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
@@ -162,3 +163,9 @@ def test_quoted_kernel_lines_do_not_count(line: str, is_hit: bool) -> None:
     scan.feed(f"{line}\n".encode())
     assert bool(scan.hits) == is_hit
     assert not scan.unknown
+
+
+def test_banner_after_quoted_trace_is_no_exception() -> None:
+    """torchrun quotes the trace of a worker with indentation, and a banner follows."""
+    quoted = b"  traceback : Traceback (most recent call last):\n    File x\n    KeyError: 7\n"
+    assert list(traceback_ends(quoted + b"=" * 60 + b"\n")) == []

@@ -204,3 +204,10 @@ def test_page_compares_outlier_stack() -> None:
     assert (
         text.index("read (loader.py:7)") < text.index("such as rank 0") < text.index("all_reduce")
     )
+
+
+def test_log_without_times_has_page(tmp_path: Path) -> None:
+    log, page = tmp_path / "a.log", tmp_path / "page.html"
+    log.write_text("ValueError: batch is empty\n")
+    assert main(["diagnose", "run", "--job", str(log), "--html", str(page)]) == 0
+    assert "batch is empty" in page.read_text()
