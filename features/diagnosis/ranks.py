@@ -56,7 +56,7 @@ class Ranks:
     table : mapping of int to Rank
     listed : bool
         Whether the ranks come from `ranks.csv`. If not, they are the ranks that other parts of the
-        folder mention, without machines.
+        folder mention, with the machines that logs state.
     """
 
     table: Mapping[int, Rank]
@@ -64,12 +64,15 @@ class Ranks:
     _alike: dict[tuple[int | None, ...], list[int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _on: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index the ranks by coordinates: `peers` is called for each of thousands of ranks."""
+        """Index the ranks: `peers` and `on` are called for each of thousands of ranks."""
         for number, row in sorted(self.table.items()):
             self._alike.setdefault((row.tp, row.pp), []).append(number)
             self._alike.setdefault((row.pp,), []).append(number)
+            if row.machine is not None:
+                self._on.setdefault(row.machine, []).append(number)
 
     def machine(self, rank: int | None) -> str | None:
         """Return the machine of a rank, or None if it is unknown."""
@@ -78,7 +81,21 @@ class Ranks:
 
     def on(self, machine: str) -> tuple[int, ...]:
         """Return the ranks of a machine, in order."""
-        return tuple(n for n, row in sorted(self.table.items()) if row.machine == machine)
+        return tuple(self._on.get(machine, ()))
+
+    def machine_named(self, host: str) -> str | None:
+        """Return the machine that a host name means, with or without its domain, or None.
+
+        Examples
+        --------
+        >>> Ranks({0: Rank(0, "node-1"), 1: Rank(1, "node-2")}).machine_named("node-2.example.org")
+        'node-2'
+        """
+        if host in self._on:
+            return host
+        short = host.partition(".")[0]
+        alike = [name for name in self._on if name.partition(".")[0] == short]
+        return alike[0] if len(alike) == 1 else None
 
     def rank_at(self, machine: str, local_rank: int) -> int | None:
         """Return the rank with a given local rank on a machine."""

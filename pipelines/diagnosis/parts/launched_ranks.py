@@ -41,7 +41,7 @@ class LaunchedRanks:
             is_known = number in ranks.table or not ranks.listed
             return NamedPeer(number, ranks.machine(number)) if is_known else None
         host = peer.host or self.addresses.get(peer.address or "", peer.address)
-        machine = None if host is None else _machine(host, ranks)
+        machine = None if host is None else ranks.machine_named(host)
         if machine is None:
             return NamedPeer(None, host) if host is not None and not ranks.listed else None
         on_machine = ranks.on(machine)
@@ -103,13 +103,13 @@ class LaunchedRanks:
     def _rank(self, report: LaunchReport, log: ScannedLog, ranks: Ranks) -> int | None:
         """Return the rank that a report means, or None if it does not say."""
         host = report.host or log.stream.machine
-        machine = None if host is None else _machine(host, ranks)
+        machine = None if host is None else ranks.machine_named(host)
         if report.rank is not None:
             return report.rank if report.rank in ranks.table else None
         if report.pid is not None:
-            found_ranks = [n for n, row in ranks.table.items() if row.pid == report.pid]
-            if len(found_ranks) == 1:
-                return found_ranks[0]
+            rank = ranks.by_pid().get(report.pid)
+            if rank is not None:
+                return rank
         if machine is not None and report.local_rank is not None:
             return ranks.rank_at(machine, report.local_rank)
         if report.task is not None and self.tasks_are_ranks:
@@ -131,12 +131,3 @@ def _leads(report: LaunchReport, failed: Sequence[LaunchReport]) -> bool:
         and other.time > report.time + _TIME_UNCERTAINTY
         for other in others
     )
-
-
-def _machine(host: str, ranks: Ranks) -> str | None:
-    """Return the machine of the job that a host name means, with or without its domain."""
-    machines = {row.machine for row in ranks.table.values() if row.machine is not None}
-    if host in machines:
-        return host
-    short = [name for name in machines if name.partition(".")[0] == host.partition(".")[0]]
-    return short[0] if len(short) == 1 else None
