@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from forewarn.features.diagnosis.line_harm import is_harmless
@@ -157,7 +158,7 @@ def symptom_from_exit_code(
     return Symptom("exits", "root", scope, f"ended by {reason}", what, f"exit code {code}", time)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which cannot cache `decisive`
 class RankExit:
     """Exit of a rank.
 
@@ -200,7 +201,7 @@ class RankExit:
             return symptom.role == "root"
         return self.exit_code is not None and self.exit_code not in _REQUESTED_EXIT_CODES
 
-    @property
+    @cached_property
     def decisive(self) -> Symptom | None:
         """Symptom that explains why the rank ended; None if there is none, as after a SIGTERM.
 

@@ -123,8 +123,7 @@ def _without_shared_lines(ends: Sequence[RankExit], masked: MaskFunction) -> lis
         for end in ends
     }
     counts = Counter(line for lines in templates.values() for line in set(lines.values()))
-    least = max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
-    shared = {line for line, number in counts.items() if number >= least}
+    shared = {line for line, number in counts.items() if _are_most(number, ends)}
     has_own = any(
         symptom.is_strong and line not in shared
         for lines in templates.values()
@@ -143,6 +142,10 @@ def _without_shared_lines(ends: Sequence[RankExit], masked: MaskFunction) -> lis
         )
         for end in ends
     ]
+
+
+def _are_most(ranks: int, ends: Sequence[RankExit]) -> bool:
+    return ranks >= max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
 
 
 def _is_own(symptom: Symptom) -> bool:
@@ -205,7 +208,7 @@ def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: Mas
     alike = {masked(symptom.line) for symptom in symptoms}
     times = [symptom.time for symptom in symptoms if symptom.time is not None]
     return (
-        len(symptoms) >= max(_MIN_RANKS_WITH_SAME_ERROR, (len(ends) + 1) // 2)
+        _are_most(len(symptoms), ends)
         and len(alike) == 1
         and all(symptom.scope in ("application", "platform", "storage") for symptom in symptoms)
         and (not times or max(times) - min(times) <= _SAME_ERROR_WINDOW)
