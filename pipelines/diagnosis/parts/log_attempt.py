@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -22,7 +22,7 @@ from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
 from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
 from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
-__all__ = ["JobAttempt", "attempt_at"]
+__all__ = ["JobAttempt", "attempt_at", "machine_symptoms"]
 
 # A launcher's report of an exit says nothing about the machine, and the launcher itself may have
 # sent the signal.
@@ -211,28 +211,14 @@ class JobAttempt:
                 reports.setdefault(report.rank, replace(error, time=time))
         return reports
 
-    def machine_symptoms(self, ranks: Ranks) -> list[MachineSymptom]:
-        """Return the symptoms in logs of machines and consoles whose machine is known."""
-        named = {row.machine for row in ranks.table.values()} - {None}
-        alone = next(iter(named)) if len(named) == 1 else None
-        symptoms = []
-        for log in self._by_rank.get(None, ()):
-            machine = log.stream.machine or alone
-            for symptom in self._symptoms(log, ranks) if machine is not None else ():
-                if machine is not None and _is_of_job(symptom.line, machine, ranks):
-                    is_kernel = log.stream.is_kernel or symptom.by_kernel
-                    source: Literal["kernel", "logs"] = "kernel" if is_kernel else "logs"
-                    rank = _rank_of_pid(symptom.line, machine, ranks)
-                    symptoms.append(MachineSymptom(machine, replace(symptom, source=source), rank))
-        return symptoms
-
-    def other_symptoms(self, ranks: Ranks) -> list[Symptom]:
-        """Return the symptoms in logs of launchers and of writers whose rank is unknown."""
+    def unplaced_symptoms(self, ranks: Ranks) -> list[tuple[ScannedLog, Symptom]]:
+        """Return the symptoms in logs of machines, launchers and writers whose rank is unknown."""
         logs = self._by_rank.get(None, ())
-        symptoms = [symptom for log in logs for symptom in self._symptoms(log, ranks)]
-        for log in self.logs:
-            symptoms += self.launched.unknown_ends(log, ranks, self.at)
-        return symptoms
+        return [(log, symptom) for log in logs for symptom in self._symptoms(log, ranks)]
+
+    def launcher_symptoms(self, ranks: Ranks) -> list[Symptom]:
+        """Return the failures of processes that a launcher reports without their rank."""
+        return [s for log in self.logs for s in self.launched.unknown_ends(log, ranks, self.at)]
 
     def has_crashed(self, ends: Sequence[RankExit], others: Sequence[Symptom]) -> bool:
         """Return whether the job ended: by an exit, an exception, or an error not survived.
@@ -265,11 +251,11 @@ class JobAttempt:
         return self.at - step <= silence_limit(self.marks(self.start))
 
     def _ends_with_steps(self) -> bool:
-        """Return whether a log without times ends with a step, within its last 4 KiB."""
+        """Return whether a log without times ends with a step."""
         return any(
             log.scan is not None
             and log.scan.steps
-            and log.scan.steps[-1].offset >= log.scan.size - 4096
+            and log.scan.steps[-1].offset >= log.scan.size - len(log.scan.tail)
             for log in self.logs
         )
 
@@ -299,6 +285,30 @@ def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bo
     if last is not None and last > hit.time + _OWN_FLUSH_DELAY:
         return True
     return step is not None and step > hit.time + _OTHER_CLOCK_ERROR
+
+
+def machine_symptoms(
+    unplaced: Iterable[tuple[ScannedLog, Symptom]], ranks: Ranks
+) -> list[MachineSymptom]:
+    """Return the symptoms of machines, among those of unknown ranks.
+
+    Parameters
+    ----------
+    unplaced : iterable of (ScannedLog, Symptom)
+        As `JobAttempt.unplaced_symptoms` returns them.
+    ranks : Ranks
+    """
+    named = {row.machine for row in ranks.table.values()} - {None}
+    alone = next(iter(named)) if len(named) == 1 else None
+    symptoms = []
+    for log, symptom in unplaced:
+        machine = log.stream.machine or alone
+        if machine is not None and _is_of_job(symptom.line, machine, ranks):
+            is_kernel = log.stream.is_kernel or symptom.by_kernel
+            source: Literal["kernel", "logs"] = "kernel" if is_kernel else "logs"
+            rank = _rank_of_pid(symptom.line, machine, ranks)
+            symptoms.append(MachineSymptom(machine, replace(symptom, source=source), rank))
+    return symptoms
 
 
 def _is_of_job(line: str, machine: str, ranks: Ranks) -> bool:

@@ -38,7 +38,11 @@ from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
-from forewarn.pipelines.diagnosis.parts.log_attempt import JobAttempt, attempt_at
+from forewarn.pipelines.diagnosis.parts.log_attempt import (
+    JobAttempt,
+    attempt_at,
+    machine_symptoms,
+)
 from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded
 from forewarn.pipelines.diagnosis.parts.log_reader import (
     ScannedLog,
@@ -120,7 +124,9 @@ class LogsPart:
         ends = attempt.rank_exits(
             ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        symptoms, others = attempt.machine_symptoms(ranks), attempt.other_symptoms(ranks)
+        unplaced = attempt.unplaced_symptoms(ranks)
+        symptoms = machine_symptoms(unplaced, ranks)
+        others = [*(symptom for _, symptom in unplaced), *attempt.launcher_symptoms(ranks)]
         own = (symptom for end in ends for symptom in end.symptoms)
         ended = find_requested_end([*others, *own], ends)
         if ended is not None:
