@@ -12,7 +12,7 @@ from forewarn.features.diagnosis.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_template import log_template
 from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
-from forewarn.features.diagnosis.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.progress_lines import ProgressForm
 from forewarn.features.diagnosis.python_exceptions import traceback_ends
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
@@ -39,7 +39,7 @@ _MAX_STEPS = 100
 _STEPS_BYTES = 2**12  # before the last step
 _MAX_STEPS_PER_CHUNK = 20
 _MAX_PHASE_LINES = 400  # the last ones are kept
-_NO_PROGRESS = learn_progress(b"")
+_NO_PROGRESS = ProgressForm()
 _MARK_INTERVAL = 10 * SECOND  # nanoseconds
 _SPARSE_INTERVAL = MINUTE  # nanoseconds; every line is read where timestamps are farther apart
 _STRIDE_BYTES = 4096  # one timestamp is read per stride

@@ -193,10 +193,10 @@ def _without_gaps(numbers: Collection[int], world: int | None) -> Collection[int
 
 
 def _moment(parts: Mapping[str, Part], at: int | None) -> int:
-    times = [part.last for part in parts.values() if part.last is not None]
     if at is not None:
         return at
-    return max(times, default=UNKNOWN_TIME)
+    times = (part.last for part in parts.values())
+    return max((time for time in times if time is not None), default=UNKNOWN_TIME)
 
 
 def _fuse_parts(
