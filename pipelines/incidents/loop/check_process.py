@@ -5,10 +5,6 @@ The process outlives the one that started it, therefore `--once` does not wait f
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.loop.detached_process import run_detached, start_detached
 from forewarn.pipelines.incidents.loop.site_check import CheckResult, CheckState, SiteCheck
 
 if TYPE_CHECKING:  # imported after the check has ended, to keep the waiting process small
@@ -29,7 +26,6 @@ BEGUN: Final = "check begun"
 PASSED: Final = "check passed"
 FAILED: Final = "check failed"
 _UNKNOWN: Final = "check unknown"
-_START_SECONDS: Final = 60.0
 _MAX_ATTEMPTS: Final = 5
 
 
@@ -68,17 +64,7 @@ def start_check(job: CheckJob) -> None:
     OSError
         If the process cannot be started.
     """
-    try:
-        subprocess.run(
-            [sys.executable, "-m", __name__],
-            input=json.dumps(asdict(job)).encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_START_SECONDS,
-            check=True,
-        )
-    except subprocess.SubprocessError as error:
-        raise OSError(f"the check of {job.machine} could not be started ({error})") from None
+    start_detached(__name__, asdict(job), f"the check of {job.machine}")
 
 
 def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
@@ -146,13 +132,5 @@ def _run(job: CheckJob) -> None:
         record_result(ledger, job, result, now)
 
 
-def _main() -> None:
-    """Read a job and run it in a detached child, so that the parent can return at once."""
-    job = CheckJob(**json.load(sys.stdin))
-    if os.fork() == 0:
-        os.setsid()
-        _run(job)
-
-
 if __name__ == "__main__":
-    _main()
+    run_detached(lambda job: _run(CheckJob(**job)))

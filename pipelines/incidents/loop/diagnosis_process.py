@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from forewarn.pipelines.incidents.loop.detached_process import run_detached, start_detached
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import write_atomic
 
 __all__ = ["DiagnosisJob", "is_diagnosing", "start_diagnosis"]
 
 _LOCK: Final = ".lock"
-_START_SECONDS: Final = 60.0
 _COMMAND: Final = (
     "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main(sys.argv[1:]))"
 )
@@ -69,17 +69,7 @@ def start_diagnosis(job: DiagnosisJob) -> None:
     OSError
         If the process cannot be started.
     """
-    try:
-        subprocess.run(
-            [sys.executable, "-m", __name__],
-            input=json.dumps(asdict(job)).encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_START_SECONDS,
-            check=True,
-        )
-    except subprocess.SubprocessError as error:
-        raise OSError(f"the diagnosis of {job.folder} could not be started ({error})") from None
+    start_detached(__name__, asdict(job), f"the diagnosis of {job.folder}")
 
 
 def _run(job: DiagnosisJob) -> None:
@@ -128,13 +118,5 @@ def _write(path: Path, verdict: dict[str, Any]) -> None:
     write_atomic(path, f"{json.dumps(verdict)}\n".encode())
 
 
-def _main() -> None:
-    """Read a job and run it in a detached child, so that the parent can return at once."""
-    job = DiagnosisJob(**json.load(sys.stdin))
-    if os.fork() == 0:
-        os.setsid()
-        _run(job)
-
-
 if __name__ == "__main__":
-    _main()
+    run_detached(lambda job: _run(DiagnosisJob(**job)))
