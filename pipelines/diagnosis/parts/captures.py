@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from forewarn.features.diagnosis.file_content import HEAD_BYTES, FileContent, file_content
@@ -43,5 +44,12 @@ def name_in_job(folder: JobFolder, path: Path) -> str:
 
 
 def _content(path: Path) -> FileContent | None:
+    """Return what a file contains; the parts ask for the same files one after another."""
+    stat = path.stat()
+    return _content_as_of(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=2**14)
+def _content_as_of(path: Path, _size: int, _changed_at: int) -> FileContent | None:
     with path.open("rb") as stream:
         return file_content(stream.read(HEAD_BYTES))

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forewarn.pipelines.diagnosis.parts.captures import is_capture, name_in_job
-from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.storage.files.regular_files import files_below
 
 __all__ = ["log_files", "read_bounded"]
 
@@ -24,22 +25,16 @@ def log_files(folder: JobFolder) -> list[tuple[str, Path]]:
     if folder.path.is_file():
         paths: Iterable[Path] = [folder.path]
     elif logs is not None and logs.is_dir():
-        paths = _walk(logs)
+        paths = _files(logs)
     else:
         parts = {name.partition("/")[0] for name in PARTS.values()}
-        walked = _walk(folder.path)
-        paths = (p for p in walked if p.relative_to(folder.path).parts[0] not in parts)
+        below = _files(folder.path)
+        paths = (p for p in below if p.relative_to(folder.path).parts[0] not in parts)
     return sorted((name_in_job(folder, path), path) for path in paths if not is_capture(path))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.is_symlink() or path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield from _walk(path)
-        elif path.is_file():
-            yield path
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in files_below(folder, JobFolderError) if not path.is_symlink())
 
 
 def read_bounded(path: Path, files: int) -> tuple[bytes, str]:
