@@ -49,13 +49,13 @@ def _wrong_machines(job: JobStreams, ranks: Ranks | None) -> dict[str, set[str |
     """
     if ranks is None:
         return {}
-    found: dict[str, set[str | None]] = {}
+    by_host: dict[str, set[str | None]] = {}
     for rank, host in job.machines.items():
-        found.setdefault(host, set()).add(ranks.machine(rank))
+        by_host.setdefault(host, set()).add(ranks.machine(rank))
     names = {row.machine for row in ranks.table.values()}
     return {
         host: machines
-        for host, machines in found.items()
+        for host, machines in by_host.items()
         if len(machines) > 1 or (host in names and machines != {host})
     }
 

@@ -191,4 +191,4 @@ def _label(fields: Sequence[str], values: Sequence[bytes | None]) -> Label:
     for name, value in zip(fields, values, strict=True):
         if value is not None and name not in words:
             words[name] = int(value) if name in _NUMBERS else value.decode()
-    return Label(**words)  # type: ignore[arg-type]
+    return Label(**words)  # type: ignore[arg-type]  # the name decides the type of a value

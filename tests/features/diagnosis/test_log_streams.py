@@ -33,10 +33,10 @@ def _lines(ranks: int, count: int = 8) -> list[tuple[int, bytes]]:
 
 
 def _texts(job: JobStreams) -> dict[int | None, bytes]:
-    found: dict[int | None, bytes] = {}
+    texts: dict[int | None, bytes] = {}
     for stream in job.streams:
-        found[stream.rank] = found.get(stream.rank, b"") + stream.text
-    return found
+        texts[stream.rank] = texts.get(stream.rank, b"") + stream.text
+    return texts
 
 
 def _why(job: JobStreams, name: str) -> str:
@@ -128,8 +128,8 @@ def test_local_ranks_need_the_machines_first() -> None:
     job = read_streams(files)
     assert job.ranks == ()
     assert "is not stated" in _why(job, "console-x.log")
-    said = files[1][1] + b"[default1]:[rank3]: error\n"
-    assert read_streams([files[0], ("console-y.log", said)]).ranks == (2, 3)
+    labelled = files[1][1] + b"[default1]:[rank3]: error\n"
+    assert read_streams([files[0], ("console-y.log", labelled)]).ranks == (2, 3)
 
 
 def test_same_local_rank_of_two_machines_stays_apart() -> None:

@@ -167,8 +167,11 @@ def test_many_missing_ranks_are_not_independent() -> None:
 
 
 def test_single_waiter_may_itself_have_stopped() -> None:
-    one = wait_finding([replace(stall({1}, set()), silent=(0,))], 1)
-    two = wait_finding([replace(stall({1, 2}, set()), silent=(0,))], 1)
-    assert one is not None
-    assert two is not None
-    assert [(c.rank, c.weight) for c in (*one.candidates, *two.candidates)] == [(0, 0.5), (0, 1.0)]
+    single_waiter = wait_finding([replace(stall({1}, set()), silent=(0,))], 1)
+    two_waiters = wait_finding([replace(stall({1, 2}, set()), silent=(0,))], 1)
+    assert single_waiter is not None
+    assert two_waiters is not None
+    assert [(c.rank, c.weight) for c in (*single_waiter.candidates, *two_waiters.candidates)] == [
+        (0, 0.5),
+        (0, 1.0),
+    ]
