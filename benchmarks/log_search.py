@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_scan import LogScan
-from forewarn.features.diagnosis.progress_lines import learn_progress
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_scan import LogScan
+from forewarn.features.diagnosis.log_lines.progress_lines import learn_progress
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 
 _PART = 2**18

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from forewarn.features.diagnosis.log_matcher import find_matching_lines
-from forewarn.features.diagnosis.log_pattern import compile_pattern
+from forewarn.features.diagnosis.log_lines.log_matcher import find_matching_lines
+from forewarn.features.diagnosis.log_lines.log_pattern import compile_pattern
 
 __all__ = ["Heard", "hear"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from forewarn.features.diagnosis.line_harm import is_harmless
-from forewarn.features.diagnosis.log_pattern import LogPattern, Role, Scope
-from forewarn.features.diagnosis.python_exceptions import is_exception
+from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, Role, Scope
+from forewarn.features.diagnosis.log_lines.python_exceptions import is_exception
 from forewarn.features.time_units import MINUTE, SECOND
 
 __all__ = ["NamedPeer", "RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]

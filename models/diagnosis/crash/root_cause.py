@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from forewarn.features.diagnosis.stated_timeout import stated_timeout
+from forewarn.features.diagnosis.log_lines.stated_timeout import stated_timeout
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.crash.accused_peers import (
     Accusation,

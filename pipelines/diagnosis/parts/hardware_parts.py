@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import HOUR

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import (
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import (
     Level,
     LogPattern,
     PatternError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from forewarn.features.diagnosis.launcher_reports import LaunchReport
-from forewarn.features.diagnosis.named_peer import Peer
+from forewarn.features.diagnosis.log_lines.launcher_reports import LaunchReport
+from forewarn.features.diagnosis.log_lines.named_peer import Peer
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.crash.accused_peers import Accusation

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forewarn.features.diagnosis.error_report import ErrorReport
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_scan import LoggedStep, LogHit, LogScan
-from forewarn.features.diagnosis.named_peer import named_peers
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_scan import LoggedStep, LogHit, LogScan
+from forewarn.features.diagnosis.log_lines.named_peer import named_peers
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets

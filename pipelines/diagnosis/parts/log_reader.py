@@ -7,16 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.diagnosis.error_report import ErrorReport, parse_dlrover_errors, parse_error
-from forewarn.features.diagnosis.launcher_reports import LaunchReport, parse_launcher_reports
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_scan import LogScan
-from forewarn.features.diagnosis.log_streams.job_streams import LogStream
-from forewarn.features.diagnosis.log_timestamp import (
+from forewarn.features.diagnosis.log_lines.launcher_reports import (
+    LaunchReport,
+    parse_launcher_reports,
+)
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_scan import LogScan
+from forewarn.features.diagnosis.log_lines.log_timestamp import (
     lacks_year,
     last_timestamp,
     parse_line_timestamp,
 )
-from forewarn.features.diagnosis.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.log_streams.job_streams import LogStream
 
 __all__ = ["DlroverReport", "ScannedLog", "last_timestamp_with_year", "scan_stream"]
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from forewarn.features.diagnosis.clock_zone import guess_zone
-from forewarn.features.diagnosis.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.clock_zone import guess_zone
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_template import log_template
+from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
 from forewarn.features.diagnosis.log_streams.job_streams import (
     FileReading,
     LogStream,
     read_streams,
 )
-from forewarn.features.diagnosis.log_template import log_template
-from forewarn.features.diagnosis.progress_lines import ProgressForm
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.accused_peers import stated_stall
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding

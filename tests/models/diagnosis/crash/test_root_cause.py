@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forewarn.features.diagnosis.log_template import log_template
+from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
 from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom

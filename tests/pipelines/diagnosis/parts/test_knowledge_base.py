@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import Level, compile_pattern
-from forewarn.features.diagnosis.named_peer import named_peers
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import Level, compile_pattern
+from forewarn.features.diagnosis.log_lines.named_peer import named_peers
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns, pattern_tables
 from forewarn.pipelines.incidents.replay.policy_file import load_policy

@@ -4,8 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import LogPattern, PatternError, compile_pattern
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import (
+    LogPattern,
+    PatternError,
+    compile_pattern,
+)
 
 
 def pattern(name: str, expression: str) -> LogPattern:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.features.diagnosis.log_template import log_template
+from forewarn.features.diagnosis.log_lines.log_template import log_template
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.log_timestamp import (
+from forewarn.features.diagnosis.log_lines.log_timestamp import (
     lacks_year,
     last_timestamp,
     parse_line_timestamp,

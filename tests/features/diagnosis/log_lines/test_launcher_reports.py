@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.launcher_forms import LAUNCHER_FORMS
-from forewarn.features.diagnosis.launcher_reports import LaunchReport, parse_launcher_reports
+from forewarn.features.diagnosis.log_lines.launcher_forms import LAUNCHER_FORMS
+from forewarn.features.diagnosis.log_lines.launcher_reports import (
+    LaunchReport,
+    parse_launcher_reports,
+)
 from forewarn.features.time_units import SECOND
 
 DEFAULTS = {field.name: field.default for field in fields(LaunchReport)}

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.progress_lines import ProgressForm, ProgressLine, learn_progress
+from forewarn.features.diagnosis.log_lines.progress_lines import (
+    ProgressForm,
+    ProgressLine,
+    learn_progress,
+)
 
 TOTAL = 7_000
 BAR = "━" * 12  # of terminals

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forewarn.features.diagnosis.error_report import parse_dlrover_errors, parse_error
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import LogPattern
-from forewarn.features.diagnosis.log_scan import LogScan
-from forewarn.features.diagnosis.progress_lines import learn_progress
-from forewarn.features.diagnosis.python_exceptions import traceback_ends
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
+from forewarn.features.diagnosis.log_lines.log_scan import LogScan
+from forewarn.features.diagnosis.log_lines.progress_lines import learn_progress
+from forewarn.features.diagnosis.log_lines.python_exceptions import traceback_ends
 from forewarn.features.time_units import SECOND
 
 EPOCH = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)

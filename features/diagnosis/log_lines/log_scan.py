@@ -8,12 +8,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import LogPattern
-from forewarn.features.diagnosis.log_template import log_template
-from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
-from forewarn.features.diagnosis.progress_lines import ProgressForm
-from forewarn.features.diagnosis.python_exceptions import traceback_ends
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
+from forewarn.features.diagnosis.log_lines.log_template import log_template
+from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
+from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
+from forewarn.features.diagnosis.log_lines.python_exceptions import traceback_ends
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
 from forewarn.features.time_units import MINUTE, SECOND

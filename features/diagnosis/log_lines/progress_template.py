@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from forewarn.features.diagnosis.progress_forms import is_mention
+from forewarn.features.diagnosis.log_lines.progress_forms import is_mention
 
 __all__ = ["learn_template"]
 

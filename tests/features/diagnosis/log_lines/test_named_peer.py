@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.log_pattern import LogPattern
-from forewarn.features.diagnosis.named_peer import Peer, named_peers
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
+from forewarn.features.diagnosis.log_lines.named_peer import Peer, named_peers
 
 
 def pattern(expression: str) -> LogPattern:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import re2
 
-from forewarn.features.diagnosis.log_pattern import (
+from forewarn.features.diagnosis.log_lines.log_pattern import (
     MAX_MATCHER_BYTES,
     LogPattern,
     PatternError,
@@ -15,7 +15,11 @@ from forewarn.features.diagnosis.log_pattern import (
     expression_bytes,
     re2_options,
 )
-from forewarn.features.diagnosis.repeated_lines import LineSelection, RepeatedLines, any_digits
+from forewarn.features.diagnosis.log_lines.repeated_lines import (
+    LineSelection,
+    RepeatedLines,
+    any_digits,
+)
 
 __all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
 

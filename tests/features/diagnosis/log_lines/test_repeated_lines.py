@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_pattern import LogPattern, compile_pattern
-from forewarn.features.diagnosis.repeated_lines import RepeatedLines, any_digits
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, compile_pattern
+from forewarn.features.diagnosis.log_lines.repeated_lines import RepeatedLines, any_digits
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns, pattern_tables
 
 EXAMPLES = [

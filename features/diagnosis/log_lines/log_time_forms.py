@@ -9,7 +9,7 @@ from typing import Literal
 
 import re2
 
-from forewarn.features.diagnosis.log_pattern import MAX_MATCHER_BYTES, re2_options
+from forewarn.features.diagnosis.log_lines.log_pattern import MAX_MATCHER_BYTES, re2_options
 
 __all__ = ["ISO", "OBJECT_KEY", "TimeForm", "matching_forms"]
 

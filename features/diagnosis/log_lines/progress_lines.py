@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 import re2
 
-from forewarn.features.diagnosis.log_pattern import (
+from forewarn.features.diagnosis.log_lines.log_pattern import (
     MAX_MATCHER_BYTES,
     expression_bytes,
     re2_options,
 )
-from forewarn.features.diagnosis.progress_forms import (
+from forewarn.features.diagnosis.log_lines.progress_forms import (
     GENERIC_FORMS,
     KNOWN_FORMS,
     PROGRESS_BAR,
     is_mention,
 )
-from forewarn.features.diagnosis.progress_template import learn_template
+from forewarn.features.diagnosis.log_lines.progress_template import learn_template
 
 __all__ = ["ProgressForm", "ProgressLine", "learn_progress"]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.progress_lines import learn_progress
-from forewarn.features.diagnosis.progress_template import learn_template
+from forewarn.features.diagnosis.log_lines.progress_lines import learn_progress
+from forewarn.features.diagnosis.log_lines.progress_template import learn_template
 
 CONSONANTS = "bdfgjklprvwz"
 SEPARATORS = [" ", ": ", "=", " = ", " | ", ", ", " - ", "\t", " #", "/", " @"]

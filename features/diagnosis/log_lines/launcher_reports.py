@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from forewarn.features.diagnosis.launcher_forms import LAUNCHER_FORMS, LauncherForm
-from forewarn.features.diagnosis.log_matcher import find_matching_lines
-from forewarn.features.diagnosis.log_pattern import compile_pattern
-from forewarn.features.diagnosis.log_timestamp import last_timestamp, parse_line_timestamp
+from forewarn.features.diagnosis.log_lines.launcher_forms import LAUNCHER_FORMS, LauncherForm
+from forewarn.features.diagnosis.log_lines.log_matcher import find_matching_lines
+from forewarn.features.diagnosis.log_lines.log_pattern import compile_pattern
+from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.hostlist import HostlistError, expand
 from forewarn.features.time_units import SECOND
 

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-from forewarn.features.diagnosis.log_time_forms import ISO, OBJECT_KEY, TimeForm, matching_forms
+from forewarn.features.diagnosis.log_lines.log_time_forms import (
+    ISO,
+    OBJECT_KEY,
+    TimeForm,
+    matching_forms,
+)
 from forewarn.features.telemetry.parsers.log_time import month_number
 from forewarn.features.time_units import DAY, MINUTE, SECOND
 

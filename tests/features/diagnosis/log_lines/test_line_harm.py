@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.line_harm import is_harmless
+from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
 
 HARMLESS = """
 [rank0]:[W304 12:00:02.5 socket.cpp:752] [c10d] The client socket has failed to connect

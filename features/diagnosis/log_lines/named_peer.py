@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import re2
 
-from forewarn.features.diagnosis.log_pattern import LogPattern, compile_pattern
+from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, compile_pattern
 from forewarn.features.diagnosis.ranks import MAX_RANKS
 from forewarn.features.hostlist import HostlistError, expand
 
