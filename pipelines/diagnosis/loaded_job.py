@@ -9,8 +9,8 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
-from forewarn.features.time_units import MINUTE
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
+from forewarn.models.diagnosis.verdict.progress_seen import SeenParts, unknown_without_progress
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
 from forewarn.pipelines.diagnosis.parts.flight_part import FlightPart, read_flight
@@ -34,14 +34,8 @@ _USED_PARTS = {
     "kernel": ("metrics",),
 }
 
-_NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
-_CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
 _ENDED_PARTS = {"exits", "flight", "logs"}  # their last time is not that of the observation
-_UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
-_LONG_IDLE = 10 * MINUTE
-_NO_LOGS = "there is no log of a rank that shows progress"
 _MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
-_PROGRESS_PROBES = ("metrics", "stack", "collective")
 
 _ANYWHERE = ("logs", "flight", "stacks")  # parts whose files may lie outside their folder
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
@@ -116,7 +110,14 @@ class LoadedJob:
             name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
         }
         verdict = _fuse_parts(self.folder, snapshot, judged)
-        return snapshot, _as_far_as_seen(verdict, snapshot, judged, is_dated=is_dated)
+        findings = [finding for result in judged.values() for finding in result.findings]
+        seen = SeenParts(
+            is_progressing=any(result.is_progressing for result in judged.values()),
+            has_logs="logs" in snapshot.parts,
+            has_dumps="flight" in snapshot.parts,
+            is_dated=is_dated,
+        )
+        return snapshot, unknown_without_progress(verdict, findings, seen, moment)
 
     def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
         heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))
@@ -213,33 +214,6 @@ def _fuse_parts(
             *(text for r in judged.values() for text in r.blind),
         ],
     )
-
-
-def _as_far_as_seen(
-    verdict: Diagnosis,
-    snapshot: JobSnapshot,
-    judged: Mapping[str, PartResult],
-    *,
-    is_dated: bool,
-) -> Diagnosis:
-    """Return `unknown` instead of `none` where nothing shows that the job makes progress."""
-    is_explained = verdict.since is not None  # a quiet phase
-    if verdict.kind != "none" or is_explained:
-        return verdict
-    idle = [p.since for p in verdict.probes if p.state == "idle" and p.since is not None]
-    if any(snapshot.at - since > _LONG_IDLE for since in idle):
-        return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
-    waiting = [f for r in judged.values() for f in r.findings if f.kind == "hang" and f.candidates]
-    if waiting and not is_dated and "flight" in snapshot.parts:
-        also = tuple(candidate for finding in waiting for candidate in finding.candidates)
-        return replace(verdict, kind="unknown", cause=_UNDATED, also=verdict.also or also)
-    if any(result.is_progressing for result in judged.values()):
-        return verdict
-    if any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes):
-        return verdict
-    has_logs = "logs" in snapshot.parts
-    missing = _NO_STEPS if has_logs else _NO_LOGS
-    return replace(verdict, kind="unknown", cause=verdict.cause or missing)
 
 
 def _absent_parts(folder: JobFolder, judged: Mapping[str, PartResult]) -> list[str]:

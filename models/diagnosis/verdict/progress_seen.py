@@ -1,0 +1,69 @@
+"""The answer `unknown`: a job without a fault in sight whose progress was not seen either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis, JobFinding
+
+__all__ = ["SeenParts", "unknown_without_progress"]
+
+_LONG_IDLE = 10 * MINUTE
+_PROGRESS_PROBES = ("metrics", "stack", "collective")
+
+_CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
+_UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
+_NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
+_NO_LOGS = "there is no log of a rank that shows progress"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenParts:
+    """What the parts of a job's folder show of its progress.
+
+    Attributes
+    ----------
+    is_progressing : bool
+        A part shows that ranks made progress until the end.
+    has_logs, has_dumps : bool
+    is_dated : bool
+        Something other than what an ended job leaves behind tells the time of the observation.
+    """
+
+    is_progressing: bool
+    has_logs: bool
+    has_dumps: bool
+    is_dated: bool
+
+
+def unknown_without_progress(
+    verdict: Diagnosis, findings: Sequence[JobFinding], seen: SeenParts, at: int
+) -> Diagnosis:
+    """Return `unknown` instead of `none` where nothing shows that the job makes progress.
+
+    Parameters
+    ----------
+    verdict : Diagnosis
+    findings : sequence of JobFinding
+        Of all parts, also those that the verdict does not use.
+    seen : SeenParts
+    at : int
+        Time of the verdict, in nanoseconds since 1970 UTC.
+    """
+    is_explained = verdict.since is not None  # a quiet phase
+    if verdict.kind != "none" or is_explained:
+        return verdict
+    idle = [p.since for p in verdict.probes if p.state == "idle" and p.since is not None]
+    if any(at - since > _LONG_IDLE for since in idle):
+        return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
+    waiting = [c for f in findings if f.kind == "hang" for c in f.candidates]
+    if waiting and not seen.is_dated and seen.has_dumps:
+        also = verdict.also or tuple(waiting)
+        return replace(verdict, kind="unknown", cause=_UNDATED, also=also)
+    is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
+    if seen.is_progressing or is_active:
+        return verdict
+    missing = _NO_STEPS if seen.has_logs else _NO_LOGS
+    return replace(verdict, kind="unknown", cause=verdict.cause or missing)
