@@ -9,6 +9,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, describe_unseen
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict.progress_seen import SeenParts, unknown_without_progress
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
@@ -63,12 +64,15 @@ class LoadedJob:
         Ranks of `ranks.csv`; empty without it.
     parts, external : mapping of str to Part
         Parts of the folder; and `events` and `at_risk`.
+    unseen : tuple of UnseenOutput
+        Output that was not collected.
     """
 
     folder: JobFolder
     listed: Ranks
     parts: Mapping[str, Part]
     external: Mapping[str, Part]
+    unseen: tuple[UnseenOutput, ...] = ()
     _judged: dict[tuple[object, ...], PartResult] = field(default_factory=dict, repr=False)
 
     @property
@@ -105,7 +109,9 @@ class LoadedJob:
         timed = [name for name, part in self.parts.items() if part.last is not None]
         is_at_least = at is None and timed == ["flight"]
         is_dated = at is not None or not _ENDED_PARTS.issuperset(timed)
-        snapshot = JobSnapshot(ranks, moment, {**self.parts, **self.external}, is_at_least)
+        parts = {**self.parts, **self.external}
+        unseen = tuple(output for output in self.unseen if output.rank in ranks.table)
+        snapshot = JobSnapshot(ranks, moment, parts, is_at_least, unseen)
         judged = {
             name: self._judgement(name, part, snapshot) for name, part in snapshot.parts.items()
         }
@@ -146,7 +152,8 @@ def read_job(job: Path, site: SiteContext | None = None) -> LoadedJob:
     site = SiteContext() if site is None else site
     with JobFolder.open(job, site.patterns) as folder:
         listed = folder.ranks()
-        return LoadedJob(folder, listed, dict(_read(folder, listed, site.zone)), dict(site.parts()))
+        parts = dict(_read(folder, listed, site.zone))
+        return LoadedJob(folder, listed, parts, dict(site.parts()), folder.unseen())
 
 
 def _read(folder: JobFolder, listed: Ranks, zone: dt.tzinfo | None) -> Iterator[tuple[str, Part]]:
@@ -212,6 +219,7 @@ def _fuse_parts(
         blind=[
             *_absent_parts(folder, judged),
             *(text for r in judged.values() for text in r.blind),
+            *describe_unseen(snapshot.unseen),
         ],
     )
 

@@ -175,6 +175,8 @@ class RankExit:
         Whether a launcher says that this rank ended before the others of its machine.
     has_log : bool
         Whether anything that the rank wrote was read.
+    is_unseen : bool
+        Whether the rank may have written more than anyone could read.
     """
 
     rank: int
@@ -185,6 +187,7 @@ class RankExit:
     last_write: int | None = None
     is_first: bool = False
     has_log: bool = True
+    is_unseen: bool = False
 
     @property
     def time(self) -> int | None:

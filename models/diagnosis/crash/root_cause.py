@@ -268,22 +268,26 @@ def _silent_candidates(
 ) -> list[CulpritCandidate]:
     """Return the ranks without an error that others waited for or lost as a peer.
 
-    A rank whose log is missing is a hint, unless an error of an unknown rank has to be its own.
+    A rank whose log is missing is a hint, unless an error of an unknown rank has to be its own. So
+    is a rank whose output was not collected.
     """
     if not split.waited or not split.silent:
         return []
     machines = {end.rank: end.machine for end in ends}
     others = len(split.waited)
+    unseen = {end.rank for end in ends if end.is_unseen}.intersection(split.silent)
     is_lost = all(end.exit_code is None for end in ends if end.rank in split.silent)
     if len(split.silent) == 1 and others > 1:
         why = f"{others} ranks timed out or lost a peer, and this rank logged no error"
         is_seen = has_cause or any(e.rank == split.silent[0] and e.has_log for e in ends)
-        return [CulpritCandidate(split.silent[0], why, STRONG if is_seen else MODERATE)]
+        weight = STRONG if is_seen and not unseen else MODERATE
+        return [CulpritCandidate(split.silent[0], why, weight)]
     names = {machines[rank] for rank in split.silent}
     of_waiting = {machines[rank] for rank in split.waited}
     if is_lost and len(names) == 1 and None not in names and not names & of_waiting and others > 1:
         why = f"{others} ranks on other machines lost a peer, and no rank here logged an error"
-        return [CulpritCandidate(None, why, STRONG, machine=names.pop())]
+        weight = MODERATE if unseen else STRONG
+        return [CulpritCandidate(None, why, weight, machine=names.pop())]
     if len(split.silent) > others:
         return []
     why = f"one of {len(split.silent)} ranks that logged no error while {others} ranks waited"

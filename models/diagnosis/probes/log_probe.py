@@ -16,7 +16,13 @@ _MIN_GAPS = 5
 _MIN_SILENCE = 8 * MINUTE  # PyTorch's time-out is 10 minutes, Megatron's 30 (Baidu 4.1)
 
 
-def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[int] = ()) -> Probe:
+def log_probe(
+    last_writes: Mapping[int, int | None],
+    at: int,
+    marks: Sequence[int] = (),
+    *,
+    unseen: int = 0,
+) -> Probe:
     """Return whether no rank has written for 8 minutes, and for longer than usual for this job.
 
     Parameters
@@ -28,6 +34,8 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
     marks : sequence of int
         Times at which any rank wrote, in any order. They raise the limit for jobs that write
         rarely.
+    unseen : int
+        Number of ranks that may write where no one can read it.
 
     Examples
     --------
@@ -51,6 +59,9 @@ def log_probe(last_writes: Mapping[int, int | None], at: int, marks: Sequence[in
         return Probe(
             "log", "blind", None, "some logs have no timestamps, and the others are silent"
         )
+    if unseen:
+        why = f"the output of {unseen} ranks is not seen, and the other logs are silent"
+        return Probe("log", "blind", None, why)
     why = f"no rank has written for {_format_span(silence)}, the last one was rank {rank}"
     return Probe("log", "idle", times[rank], why, confirmed_at=times[rank] + limit)
 

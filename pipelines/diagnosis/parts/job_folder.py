@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forewarn.features.diagnosis.ranks import Ranks, parse_ranks
+from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, parse_unseen
 from forewarn.features.errors import InputError
 from forewarn.pipelines.diagnosis.parts.job_archive import unpacked
-from forewarn.pipelines.storage.files.regular_files import require_regular
+from forewarn.pipelines.storage.files.regular_files import matching_paths, require_regular
 
-__all__ = ["PARTS", "JobFolder", "JobFolderError", "read_text"]
+__all__ = ["PARTS", "UNSEEN", "JobFolder", "JobFolderError", "read_text"]
 
 # Paths of the parts, by the names that `blind` and evidence use.
 PARTS = {
@@ -26,6 +27,7 @@ PARTS = {
     "kernel": "kernel",
     "profiles": "profiles",
 }
+UNSEEN = "unseen_output"  # tables of output that was not collected, one a machine; no evidence
 _MAX_TABLE_BYTES = 256 * 2**20
 
 
@@ -83,6 +85,13 @@ class JobFolder:
         """Read `ranks.csv`; without it, return an empty table that is not `listed`."""
         path = self.part("ranks")
         return Ranks({}, listed=False) if path is None else parse_ranks(read_text(path), str(path))
+
+    def unseen(self) -> tuple[UnseenOutput, ...]:
+        """Read the tables of output that was not collected; empty without them."""
+        if self.path.is_file():
+            return ()
+        paths = matching_paths(self.path / UNSEEN, "*.csv", JobFolderError)
+        return tuple(row for path in paths for row in parse_unseen(read_text(path), str(path)))
 
 
 def _open_folder(path: Path, patterns: Sequence[Path], name: str) -> JobFolder:

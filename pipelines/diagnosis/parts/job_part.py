@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.diagnosis.unseen_outputs import UnseenOutput
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
@@ -29,12 +30,15 @@ class JobSnapshot:
         Parts that were read, by name.
     is_at_least : bool
         No time was given, and only dumps have times: they were written at `at` or later.
+    unseen : tuple of UnseenOutput
+        Output that was not collected: its silence says nothing.
     """
 
     ranks: Ranks
     at: int
     parts: Mapping[str, Part]
     is_at_least: bool = False
+    unseen: tuple[UnseenOutput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

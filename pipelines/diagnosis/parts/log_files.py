@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forewarn.pipelines.diagnosis.parts.captures import is_capture, name_in_job
-from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
+from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, UNSEEN, JobFolder, JobFolderError
 from forewarn.pipelines.storage.files.regular_files import files_below
 
 __all__ = ["log_files", "read_bounded"]
@@ -27,7 +27,7 @@ def log_files(folder: JobFolder) -> list[tuple[str, Path]]:
     elif logs is not None and logs.is_dir():
         paths = _files(logs)
     else:
-        parts = {name.partition("/")[0] for name in PARTS.values()}
+        parts = {UNSEEN, *(name.partition("/")[0] for name in PARTS.values())}
         below = _files(folder.path)
         paths = (p for p in below if p.relative_to(folder.path).parts[0] not in parts)
     return sorted((name_in_job(folder, path), path) for path in paths if not is_capture(path))

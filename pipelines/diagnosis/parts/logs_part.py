@@ -124,6 +124,8 @@ class LogsPart:
         ends = attempt.rank_exits(
             ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
+        unseen = {output.rank for output in snapshot.unseen}
+        ends = [replace(end, is_unseen=end.rank in unseen) for end in ends] if unseen else ends
         unplaced = attempt.unplaced_symptoms(ranks)
         symptoms = machine_symptoms(unplaced, ranks)
         others = [*(symptom for _, symptom in unplaced), *attempt.launcher_symptoms(ranks)]
@@ -228,7 +230,9 @@ def _probe(snapshot: JobSnapshot, attempt: JobAttempt) -> Probe | None:
             exits.last_exit(rank, snapshot.at, since) is not None for rank in snapshot.ranks.table
         ):
             return Probe("log", "blind", None, "all ranks have ended")
-    return log_probe(writes, snapshot.at, attempt.marks(attempt.start)) if writes else None
+    hidden = {output.rank for output in snapshot.unseen if not output.is_discarded}
+    marks = attempt.marks(attempt.start)
+    return log_probe(writes, snapshot.at, marks, unseen=len(hidden)) if writes else None
 
 
 def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
