@@ -13,9 +13,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, describe_unseen
 from forewarn.features.time_units import HOUR, SECOND, SECONDS_PER_MINUTE
 from forewarn.pipelines.agent.jobs.folder_retention import prune_folders
-from forewarn.pipelines.agent.jobs.job_tables import write_exits, write_ranks
+from forewarn.pipelines.agent.jobs.job_tables import (
+    write_exits,
+    write_ranks,
+    write_unseen,
+)
 from forewarn.pipelines.agent.jobs.kernel_samples import KernelSamples
 from forewarn.pipelines.agent.jobs.log_copier import LogCopier
 from forewarn.pipelines.agent.jobs.process_exits import ExitWatcher, ProcessExit
@@ -149,8 +154,9 @@ class JobCollector:
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         state = self._jobs.setdefault(job, _JobState())
         write_ranks(folder / "ranks.csv", processes, self.machine)
-        written = self._logs.copy(processes, folder / "logs")
-        is_silent = written is not None and now / SECOND - written >= _MIN_SILENCE_SECONDS
+        copied = self._logs.copy(processes, folder / "logs")
+        self._report_unseen(folder, copied.unseen, processes)
+        is_silent = copied.is_silent(now / SECOND, _MIN_SILENCE_SECONDS)
         for process in processes:
             self._samples.sample(process, now)
         if now >= state.due:
@@ -167,6 +173,13 @@ class JobCollector:
         if (state.is_idle or is_silent) and now - state.sampled >= _MIN_STACK_INTERVAL:
             state.sampled = now
             self._take_stacks(processes, folder, now)
+
+    def _report_unseen(
+        self, folder: Path, unseen: Sequence[UnseenOutput], processes: Sequence[JobProcess]
+    ) -> None:
+        write_unseen(folder / "unseen_output" / f"{self.machine}.csv", unseen, processes)
+        for text in describe_unseen(unseen):
+            self._log_once(f"{folder.name}: no copy of {text}")
 
     def _write_samples(self, job: str, folder: Path) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Tables of a job that several hosts write: `ranks.csv` and `exits.csv`."""
+"""Tables of a job: `ranks.csv` and `exits.csv` of all hosts, and `unseen_output/`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from forewarn.features.diagnosis.unseen_outputs import UNSEEN_COLUMNS, UnseenOutput
 from forewarn.pipelines.agent.jobs.training_processes import JobProcess
 from forewarn.pipelines.storage.files.atomic_files import replacing
 
-__all__ = ["write_exits", "write_ranks"]
+__all__ = ["write_exits", "write_ranks", "write_unseen"]
 
 _COLUMNS = ("rank", "machine", "local_rank", "pid")
 _EXIT_COLUMNS = ("rank", "exit_code", "timestamp")
@@ -49,6 +50,27 @@ def write_exits(path: Path, own: Iterable[tuple[int, int, str]]) -> None:
     new = [dict(zip(_EXIT_COLUMNS, row, strict=True)) for row in cells if row not in known]
     if new:
         _write(path, columns, [*table, *new])
+
+
+def write_unseen(
+    path: Path, unseen: Iterable[UnseenOutput], processes: Iterable[JobProcess]
+) -> None:
+    """Update the table of output that was not copied; ranks that have ended keep their rows.
+
+    Parameters
+    ----------
+    path : Path
+        Table of this host.
+    unseen : iterable of UnseenOutput
+    processes : iterable of JobProcess
+        Running processes.
+    """
+    running = {str(process.rank) for process in processes}
+    table, columns = _read(path, UNSEEN_COLUMNS)
+    rows = [row for row in table if row["rank"] not in running]
+    rows += [{name: str(getattr(row, name)) for name in UNSEEN_COLUMNS} for row in unseen]
+    if rows != table:
+        _write(path, columns, rows)
 
 
 def _read(path: Path, columns: Sequence[str]) -> tuple[list[dict[str, str]], Sequence[str]]:

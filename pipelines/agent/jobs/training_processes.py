@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["JobProcess", "find_processes", "stat_fields"]
+__all__ = ["JobProcess", "find_processes", "read_environment", "stat_fields"]
 
 _NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _NAMES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "FOREWARN_JOB")
@@ -74,7 +74,7 @@ def _process(folder: Path) -> tuple[JobProcess, int]:
     ValueError
         If it is not a training process.
     """
-    environment = dict(_environment(folder))
+    environment = read_environment(folder)
     rank = int(environment["RANK"]) if "RANK" in environment else -1
     if not 0 <= rank < _MAX_RANKS:
         raise ValueError("no rank")
@@ -93,14 +93,22 @@ def _process(folder: Path) -> tuple[JobProcess, int]:
     return process, int(fields[_PARENT])
 
 
-def _environment(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the variables that identify the rank; other variables are not read."""
+def read_environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a process that identify its rank; other variables are not kept.
+
+    Raises
+    ------
+    OSError
+        If the process has ended, or may not be examined.
+    """
     names = {*_NUMBERS, *_NAMES, _SERVER}
     with (folder / "environ").open("rb") as stream:
-        for item in stream.read(_MAX_ENVIRONMENT_BYTES).split(b"\0"):
-            name, _, value = item.partition(b"=")
-            if name.decode("latin-1") in names:
-                yield name.decode("latin-1"), value.decode("utf-8", "replace")
+        items = [item.partition(b"=") for item in stream.read(_MAX_ENVIRONMENT_BYTES).split(b"\0")]
+    return {
+        name.decode("latin-1"): value.decode("utf-8", "replace")
+        for name, _, value in items
+        if name.decode("latin-1") in names
+    }
 
 
 def _job(environment: Mapping[str, str]) -> str:

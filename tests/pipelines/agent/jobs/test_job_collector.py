@@ -157,6 +157,27 @@ def test_collected_folder_is_readable_by_diagnosis(
     assert "barrier" in (next((folder / "stacks").iterdir()) / "0.json").read_text()
 
 
+def test_unseen_output_reaches_the_verdict(
+    tmp_path: Path, train: Callable[..., Path], server: Path
+) -> None:
+    name = f"null-{os.getpid()}"
+    train(0, FOREWARN_JOB=name, TORCH_WORKER_SERVER_SOCKET=str(server))
+    lines, proc = list[str](), tmp_path / "proc"
+    for process in find_processes():
+        if process.job == name:
+            (proc / str(process.pid) / "fd").mkdir(parents=True)
+            for file in ("environ", "stat", "exe", "comm", "status", "cgroup"):
+                (proc / str(process.pid) / file).symlink_to(f"/proc/{process.pid}/{file}")
+            (proc / str(process.pid) / "fd" / "1").symlink_to("/dev/null")
+    table = JobsTable.model_validate({"timeout": "60s"})
+    say = lines.append
+    JobCollector(table, tmp_path / "jobs", "node-1", SystemClock(), say, proc).collect()
+    _, verdict = read_job(tmp_path / "jobs" / name).judge(time.time_ns())
+    assert "logs rank 0: stdout is /dev/null" in verdict.blind
+    assert "logs rank 0: stderr is closed" in verdict.blind
+    assert f"{name}: no copy of logs rank 0: stdout is /dev/null" in lines
+
+
 def test_stacks_require_policy(tmp_path: Path, train: Callable[..., Path], server: Path) -> None:
     name = f"off-{os.getpid()}"
     train(0, FOREWARN_JOB=name, TORCH_WORKER_SERVER_SOCKET=str(server))
@@ -221,7 +242,7 @@ def test_log_copy_is_incremental_and_bounded(tmp_path: Path, train: Callable[...
     copy = folder / "node-1/attempt_0/0/stdout.log"
     with log.open("a") as stream:
         stream.write("step 2\n")
-    assert copies.copy([process], folder) == pytest.approx(log.stat().st_mtime)
+    assert copies.copy([process], folder).last_write == pytest.approx(log.stat().st_mtime)
     assert copy.read_bytes() == log.read_bytes()
     with log.open("a") as stream:
         stream.writelines(f"step {number}\n" for number in range(3, 300))
