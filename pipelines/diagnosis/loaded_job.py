@@ -13,6 +13,8 @@ from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, describe_un
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict.progress_seen import SeenParts, unknown_without_progress
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
+from forewarn.pipelines.diagnosis.monitors.ras_part import RasPart, read_ras
+from forewarn.pipelines.diagnosis.monitors.report_files import PROGRESS_PARTS
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
 from forewarn.pipelines.diagnosis.parts.flight_part import FlightPart, read_flight
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
@@ -30,6 +32,7 @@ __all__ = ["LoadedJob", "read_job"]
 _USED_PARTS = {
     "exits": ("logs", "events"),
     "flight": ("logs",),
+    "ras": PROGRESS_PARTS,
     "logs": ("exits", "events"),
     "metrics": ("kernel",),
     "kernel": ("metrics",),
@@ -38,7 +41,8 @@ _USED_PARTS = {
 _ENDED_PARTS = {"exits", "flight", "logs"}  # their last time is not that of the observation
 _MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
 
-_ANYWHERE = ("logs", "flight", "stacks")  # parts whose files may lie outside their folder
+_ANYWHERE = ("logs", "flight", "stacks", "ras")  # parts whose files may lie outside their folder
+_FilesPart = LogsPart | FlightPart | StacksPart | RasPart
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
 _READERS: Mapping[str, _Reader] = {
@@ -48,6 +52,7 @@ _READERS: Mapping[str, _Reader] = {
     "metrics": read_metrics,
     "kernel": read_kernel,
     "profiles": read_profiles,
+    "ras": read_ras,
 }
 
 
@@ -80,7 +85,7 @@ class LoadedJob:
         """How each log, dump and file of stacks was understood."""
         readings: dict[str, FileReading] = {}
         for part in self.parts.values():
-            for file in part.files if isinstance(part, LogsPart | FlightPart | StacksPart) else ():
+            for file in part.files if isinstance(part, _FilesPart) else ():
                 if file.read_as is not None or file.name not in readings:
                     readings[file.name] = file
         return tuple(readings.values())
@@ -121,6 +126,7 @@ class LoadedJob:
             is_progressing=any(result.is_progressing for result in judged.values()),
             has_logs="logs" in snapshot.parts,
             has_dumps="flight" in snapshot.parts,
+            has_status="ras" in snapshot.parts,
             is_dated=is_dated,
         )
         return snapshot, unknown_without_progress(verdict, findings, seen, moment)
@@ -180,7 +186,10 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
     """
     if not listed.listed:
         logs = parts.get("logs")
-        machines = logs.machines if isinstance(logs, LogsPart) else {}
+        machines = dict(logs.machines) if isinstance(logs, LogsPart) else {}
+        if isinstance(ras := parts.get("ras"), RasPart):
+            addresses = logs.launched.addresses if isinstance(logs, LogsPart) else {}
+            machines = ras.machines(addresses) | machines
         numbers = {n for part in parts.values() for n in part.ranks} | machines.keys()
         world = logs.world if isinstance(logs, LogsPart) else None
         return listed.mentioned(_without_gaps(numbers, world), machines)

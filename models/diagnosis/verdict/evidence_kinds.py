@@ -13,6 +13,9 @@ __all__ = ["evidence_kinds"]
 _KIND_OF_PART: Final[Mapping[str, EvidenceKind]] = {
     "logs": EvidenceKind.LOG,
     "flight": EvidenceKind.DUMP,
+    "ras": EvidenceKind.DUMP,
+    "inspector": EvidenceKind.METRICS,
+    "xpu_timer": EvidenceKind.METRICS,
     "stacks": EvidenceKind.STACK,
     "profiles": EvidenceKind.STACK,
     "metrics": EvidenceKind.METRICS,

@@ -35,7 +35,7 @@ class Evidence:
     ----------
     part : str
         Part of the job's folder: `logs`, `flight`, `stacks`, `metrics`, `kernel`, `profiles`,
-        `exits`, `events`, `at_risk`.
+        `exits`, `events`, `at_risk`, `ras`, `inspector`, `xpu_timer`.
     says : str
         Description with figures and units.
     rank : int or None

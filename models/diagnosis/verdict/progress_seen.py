@@ -15,6 +15,7 @@ _PROGRESS_PROBES = ("metrics", "stack", "collective")
 
 _CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
 _UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
+_ONE_STATUS = "ranks wait in one status of NCCL, which says not how long: take a second one later"
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
 _NO_LOGS = "there is no log of a rank that shows progress"
 
@@ -27,7 +28,8 @@ class SeenParts:
     ----------
     is_progressing : bool
         A part shows that ranks made progress until the end.
-    has_logs, has_dumps : bool
+    has_logs, has_dumps, has_status : bool
+        The status is that of communicators.
     is_dated : bool
         Something other than what an ended job leaves behind tells the time of the observation.
     """
@@ -36,6 +38,7 @@ class SeenParts:
     has_logs: bool
     has_dumps: bool
     is_dated: bool
+    has_status: bool = False
 
 
 def unknown_without_progress(
@@ -59,9 +62,10 @@ def unknown_without_progress(
     if any(at - since > _LONG_IDLE for since in idle):
         return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
     waiting = [c for f in findings if f.kind == "hang" for c in f.candidates]
-    if waiting and not seen.is_dated and seen.has_dumps:
+    if waiting and not seen.is_dated and (seen.has_dumps or seen.has_status):
         also = verdict.also or tuple(waiting)
-        return replace(verdict, kind="unknown", cause=_UNDATED, also=also)
+        cause = _UNDATED if seen.has_dumps else _ONE_STATUS
+        return replace(verdict, kind="unknown", cause=cause, also=also)
     is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
     if seen.is_progressing or is_active:
         return verdict

@@ -1,4 +1,4 @@
-"""Dumps and stacks in a job's folder: in their own folders, or anywhere under any name."""
+"""Dumps, stacks and reports in a job's folder: in their own folders, or under any name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHER_PARTS = frozenset(PARTS.values()) - {"logs"}  # whose files have one form
 
 
 def captures_elsewhere(folder: JobFolder, content: FileContent) -> Iterator[Path]:
-    """Yield the files outside the folders of other parts that contain dumps or stacks.
+    """Yield the files outside the folders of other parts that have a content.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def captures_elsewhere(folder: JobFolder, content: FileContent) -> Iterator[Path
 
 
 def is_capture(path: Path) -> bool:
-    """Return whether a file contains dumps or stacks and is therefore no log."""
-    return _content(path) in ("flight recorder dump", "py-spy stacks")
+    """Return whether a part other than the logs reads a file by its content."""
+    return _content(path) not in (None, "native stacks")
 
 
 def name_in_job(folder: JobFolder, path: Path) -> str:

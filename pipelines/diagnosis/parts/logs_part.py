@@ -71,6 +71,8 @@ class LogsPart:
         How each file was understood.
     world : int or None
         Number of ranks, if the text states it.
+    zone : datetime.tzinfo
+        Zone of times that state none.
     """
 
     logs: tuple[ScannedLog, ...]
@@ -79,6 +81,7 @@ class LogsPart:
     machines: Mapping[int, str]
     files: tuple[FileReading, ...]
     world: int | None
+    zone: dt.tzinfo = dt.UTC
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -192,7 +195,7 @@ def read_logs(
         for r in job.readings
     )
     launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
-    return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world)
+    return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
 
 
 def _contents(

@@ -1,0 +1,1 @@
+"""Communicators of NCCL: what their monitors report on each rank."""

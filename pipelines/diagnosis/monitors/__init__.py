@@ -1,0 +1,1 @@
+"""Parts of a job that monitors of its communication wrote: NCCL RAS, NCCL inspector, XPUTimer."""

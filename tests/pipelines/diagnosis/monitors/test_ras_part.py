@@ -1,0 +1,172 @@
+"""NCCL RAS in a job's folder: who is behind counts in a hang, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.pipelines.diagnosis.monitors.conftest import (
+    HUNG_AT,
+    MOVING_AT,
+    SIZE,
+    Diagnose,
+    PutLogs,
+    names,
+)
+from tests.pipelines.diagnosis.monitors.ras_answers import Answer
+
+FORMS = ("text", "json")
+EVERY = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=8,
+    phases=(Phase.explicit, Phase.generate),
+)
+
+
+def put_answer(folder: Path, answer: Answer, form: str, name: str = "status") -> None:
+    (folder / name).write_text(answer.text() if form == "text" else answer.json())
+
+
+@EVERY
+@given(rank=st.integers(0, SIZE - 1), lag=st.integers(1, 4), form=st.sampled_from(FORMS))
+def test_rank_behind_in_hang_is_named(
+    put_logs: PutLogs, diagnose: Diagnose, rank: int, lag: int, form: str
+) -> None:
+    folder = put_logs()
+    put_answer(folder, Answer([80 - lag * (r == rank) for r in range(SIZE)], time=""), form)
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", rank)
+    assert verdict["evidence_from"] == ["dump"]
+    read_as = {row["path"]: row["read_as"] for row in verdict["files"]}
+    assert read_as["status"] == "status of communicators by NCCL RAS"
+
+
+@EVERY
+@given(rank=st.integers(0, SIZE - 1), is_dead=st.booleans(), form=st.sampled_from(FORMS))
+def test_lost_rank_in_hang_is_named(
+    put_logs: PutLogs, diagnose: Diagnose, rank: int, is_dead: bool, form: str
+) -> None:
+    folder = put_logs()
+    other = (rank + 5) % SIZE  # behind, because it waits for the lost one elsewhere
+    counts = [80 - (r == other) for r in range(SIZE)]
+    lost = {"dead": [rank]} if is_dead else {"unresponsive": [rank]}
+    put_answer(folder, Answer(counts, time="", **lost), form)  # type: ignore[arg-type]
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", rank)
+
+
+@EVERY
+@given(
+    behind=st.dictionaries(st.integers(0, SIZE - 1), st.integers(1, 3), max_size=6),
+    lost=st.sets(st.integers(0, SIZE - 1), max_size=1),
+    form=st.sampled_from(FORMS),
+)
+def test_snapshot_of_moving_job_names_nobody(
+    put_logs: PutLogs, diagnose: Diagnose, behind: dict[int, int], lost: set[int], form: str
+) -> None:
+    folder = put_logs()
+    put_answer(folder, Answer([90 - behind.get(r, 0) for r in range(SIZE)], lost), form)
+    verdict = diagnose(folder, MOVING_AT)
+    assert (verdict["kind"], names(verdict), verdict["also"]) == ("none", set(), [])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_healthy_snapshot_names_nobody(put_logs: PutLogs, diagnose: Diagnose, form: str) -> None:
+    folder = put_logs()
+    put_answer(folder, Answer([90] * SIZE, time=""), form)
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], names(verdict), verdict["also"]) == ("hang", set(), [])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_single_snapshot_alone_is_unknown(tmp_path: Path, diagnose: Diagnose, form: str) -> None:
+    put_answer(tmp_path, Answer([90] * 15 + [89]), form)
+    verdict = diagnose(tmp_path)
+    assert (verdict["kind"], names(verdict)) == ("unknown", set())
+    assert [candidate["rank"] for candidate in verdict["also"]] == [15]
+    assert "second" in verdict["cause"]
+
+
+def test_equal_snapshots_minutes_apart_show_hang(tmp_path: Path, diagnose: Diagnose) -> None:
+    counts = [90] * 12 + [88] + [90] * 3
+    for minute in (30, 36):
+        put_answer(tmp_path, Answer(counts, time=f"2026-05-02 09:{minute}:00"), "json", f"{minute}")
+    verdict = diagnose(tmp_path)
+    assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", 12, "10.1.0.4")
+
+
+def test_snapshots_that_move_say_nothing(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    for count in (50, 60):
+        put_answer(folder, Answer([count] * 15 + [count - 1], time=""), "text", f"ras.{count}")
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], verdict["also"]) == ("hang", [])
+
+
+def test_snapshot_before_stall_says_nothing(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    put_answer(folder, Answer([40] * 15 + [39], time="2026-05-02 09:02:00"), "json")
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], verdict["also"]) == ("hang", [])
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_dead_node_is_the_machine(put_logs: PutLogs, diagnose: Diagnose, is_listed: bool) -> None:
+    folder = put_logs(is_listed)
+    put_answer(folder, Answer([70] * SIZE, dead=range(4, 8), time=""), "text")
+    verdict = diagnose(folder, HUNG_AT)
+    assert (verdict["kind"], verdict["machine"]) == ("hang", "trn-1" if is_listed else "10.1.0.2")
+
+
+def test_majority_behind_is_no_culprit(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    put_answer(folder, Answer([70] * 14 + [71] * 2, time=""), "text")  # two ranks are ahead
+    assert names(diagnose(folder, HUNG_AT)) == set()
+
+
+def test_different_orders_name_nobody(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    answer = json.loads(Answer([70] * SIZE, time="").json())
+    rows = answer["communicators"][0]["ranks"]
+    rows[3]["collective_counts"] = {"AllReduce": 71, "Reduce": 0}
+    rows[9]["collective_counts"] = {"AllReduce": 70, "Reduce": 1}
+    rows[12]["collective_counts"] = {"AllReduce": 69, "Reduce": 1}
+    rows[13]["collective_counts"] = {"AllReduce": 70, "Reduce": 0}
+    (folder / "status.json").write_text(json.dumps(answer))
+    assert names(diagnose(folder, HUNG_AT)) == set()
+
+
+def test_smaller_communicator_is_mapped_by_process(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs(is_listed=False)
+    answer = json.loads(Answer([70] * SIZE, time="").json())
+    whole = answer["communicators"][0]
+    part = [dict(row, rank=n) for n, row in enumerate(whole["ranks"][2::4])]
+    part[2] |= {"collective_counts": {"AllReduce": 4, "Reduce": 0}}
+    answer["communicators"].append({"hash": "0xb", "size": 4, "ranks": part, "missing_ranks": []})
+    (folder / "status.json").write_text(json.dumps(answer))
+    assert diagnose(folder, HUNG_AT)["rank"] == 10
+
+
+def test_broken_answer_is_one_note(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    (folder / "a.txt").write_text(Answer([70] * 15 + [69]).text().partition("Warnings")[0])
+    (folder / "b.json").write_text(Answer([70] * 15 + [69]).json()[:900])
+    verdict = diagnose(folder, HUNG_AT)
+    assert len([line for line in verdict["blind"] if line.startswith("ras: ")]) == 2
+    assert [row["read_as"] for row in verdict["files"] if row["path"] in "a.txt b.json"] == [
+        None
+    ] * 2
+
+
+def test_archive_with_answer_is_read(put_logs: PutLogs, diagnose: Diagnose, tmp_path: Path) -> None:
+    folder = put_logs()
+    put_answer(folder / "logs", Answer([70] * 7 + [69] + [70] * 8, time=""), "text", "ras.out")
+    with tarfile.open(tmp_path / "job.tar.gz", "w:gz") as archive:
+        for name in ("logs", "ranks.csv"):
+            archive.add(folder / name, f"job/{name}")
+    assert diagnose(tmp_path / "job.tar.gz", HUNG_AT)["rank"] == 7
