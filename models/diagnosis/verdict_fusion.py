@@ -10,6 +10,7 @@ from forewarn.models.diagnosis.hang.hang_detection import detect_hang
 from forewarn.models.diagnosis.hang.hang_suppression import suppression_reason
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.verdict.evidence_kinds import evidence_kinds
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     STRONG,
@@ -77,6 +78,7 @@ def fuse_findings(
         evidence=tuple(item for finding in relevant for item in finding.evidence),
         evidence_from=evidence_kinds(relevant, [why for vote in culprits for why in vote.reasons]),
         blind=tuple(blind),
+        fault=None if culprits else next((f.fault for f in relevant if f.fault is not None), None),
     )
 
 
@@ -140,7 +142,14 @@ class _Vote:
         whys = "; ".join(dict.fromkeys(reason.why for reason in self.reasons))
         times = [reason.since for reason in self.reasons if reason.since is not None]
         machine = _machine_of_vote(self, ranks)
-        return CulpritCandidate(self.rank, whys, self.weight, min(times, default=None), machine)
+        since = min(times, default=None)
+        return CulpritCandidate(self.rank, whys, self.weight, since, machine, self._fault())
+
+    def _fault(self) -> Fault | None:
+        """Return a fault of the machine if there is one: the program's error may follow from it."""
+        reasons = sorted(self.reasons, key=lambda reason: -reason.weight)
+        faults = [reason.fault for reason in reasons if reason.fault is not None]
+        return next((fault for fault in faults if fault.needs_repair), next(iter(faults), None))
 
 
 def _machine_of_vote(vote: _Vote, ranks: Ranks) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, Diagnosis, Evidence
+from forewarn.models.diagnosis.verdict.next_steps import next_steps
 from forewarn.pipelines.diagnosis.loaded_job import read_job
 from forewarn.pipelines.diagnosis.parts.job_part import UNKNOWN_TIME, JobSnapshot
 from forewarn.pipelines.diagnosis.site_context import SiteContext
@@ -54,6 +55,7 @@ class DiagnosedJob:
             "since": _format_time(verdict.since),
             "detected_at": _format_time(verdict.detected_at),
             "cause": verdict.cause,
+            "next": list(next_steps(verdict)),
             "probes": {
                 probe.name: {
                     "state": probe.state,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = ["describe_culprit", "diagnosis_lines"]
 
 _MAX_LINES = 12  # candidates, and lines of evidence
+_MAX_UNREAD = 3
 _KIND_TEXT = {
     "hang": "hangs",
     "slow": "is slowed down",
@@ -38,6 +39,8 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
         yield "  no culprit identified"
     if line["cause"]:
         yield f"  cause: {line['cause']}"
+    for sentence in line["next"]:
+        yield f"  next: {sentence}"
     for candidate in line["also"][:_MAX_LINES]:
         yield f"  also: {describe_culprit(candidate)}: {candidate['why']}"
     for name, probe in line["probes"].items():
@@ -46,8 +49,17 @@ def diagnosis_lines(line: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {evidence['part']}: {evidence['says']}"
     if len(line["evidence"]) > _MAX_LINES:
         yield f"  and {len(line['evidence']) - _MAX_LINES} more lines of evidence"
+    if line["files"]:
+        yield f"  files: {_describe_files(line['files'])}"
     if line["blind"]:
         yield f"  blind: {', '.join(line['blind'])}"
+
+
+def _describe_files(files: Sequence[Mapping[str, Any]]) -> str:
+    unread = [f"{file['path']} ({file['why']})" for file in files if file["read_as"] is None]
+    shown = f": {', '.join(unread[:_MAX_UNREAD])}" if unread else ""
+    more = f" and {len(unread) - _MAX_UNREAD} more" if len(unread) > _MAX_UNREAD else ""
+    return f"{len(files) - len(unread)} read, {len(unread)} not read{shown}{more}"
 
 
 def describe_culprit(suspect: Mapping[str, Any]) -> str:

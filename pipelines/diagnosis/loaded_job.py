@@ -129,7 +129,10 @@ class LoadedJob:
             has_status="ras" in snapshot.parts,
             is_dated=is_dated,
         )
-        return snapshot, unknown_without_progress(verdict, findings, seen, moment)
+        verdict = unknown_without_progress(verdict, findings, seen, moment)
+        restarts = (result.restart for result in judged.values())
+        restart = next((point for point in restarts if point is not None), None)
+        return snapshot, replace(verdict, restart=restart)
 
     def _judgement(self, name: str, part: Part, snapshot: JobSnapshot) -> PartResult:
         heard = tuple(other in snapshot.parts for other in _USED_PARTS.get(name, ()))

@@ -67,6 +67,8 @@ class LogPattern:
         line names. Other witnesses know only their own connections.
     cancels : tuple of str
         Ids of patterns whose earlier lines about the same device or server are over with this line.
+    needs_repair : bool
+        The machine of the writer is at fault, so that the job should continue on another one.
     phase : str or None
         The line begins or ends a quiet phase, in which a job may make no progress.
     """
@@ -82,6 +84,7 @@ class LogPattern:
     by_kernel: bool = False
     sees_all: bool = False
     cancels: tuple[str, ...] = ()
+    needs_repair: bool = False
     phase: PhaseMark | None = None
 
 

@@ -71,6 +71,16 @@ class ProgressForm:
         """Whether the log has progress lines."""
         return bool(self.expressions)
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether its numbers are steps that the program itself would name so.
+
+        Batches of an epoch, shares of an epoch and the numbers of a learned form are others.
+        """
+        groups = ("(?P<epoch>", "(?P<share>", "(?P<thousands>")
+        is_other = any(group in each for each in self.expressions for group in groups)
+        return self.is_known and self.name not in ("epoch", "learned") and not is_other
+
     def search(self, text: bytes, start: int = 0, end: int | None = None) -> ProgressLine | None:
         """Return the first progress line of a text, or None.
 

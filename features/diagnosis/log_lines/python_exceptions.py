@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["is_exception", "traceback_ends"]
+__all__ = ["exception_text", "is_exception", "traceback_ends"]
 
 _HEADER = b"Traceback (most recent call last)"
 _MAX_TRACEBACKS = 40  # the last ones
@@ -17,8 +17,8 @@ _CONTINUED = re.compile(
 )
 _LETTER = re.compile(rb"[A-Za-z]")
 _EXCEPTION = re.compile(
-    rf"(?:^|[\]:>)|] {{0,2}}|ERROR +|^{_STAMP} +)(?:[A-Za-z_]\w*\.){{0,8}}"
-    r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit): "
+    rf"(?:^|[\]:>)|] {{0,2}}|ERROR +|^{_STAMP} +)(?P<name>(?:[A-Za-z_]\w*\.){{0,8}}"
+    r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit)): "
 )
 
 
@@ -68,3 +68,17 @@ def is_exception(line: str) -> bool:
     (True, False)
     """
     return _EXCEPTION.match(line) is not None
+
+
+def exception_text(line: str) -> str:
+    """Return the exception in a line without what stands before it, or the line itself.
+
+    Examples
+    --------
+    >>> exception_text("2026-03-04 12:05:11 [rank5]: ValueError: bad batch")
+    'ValueError: bad batch'
+    >>> exception_text("Caught signal 11")
+    'Caught signal 11'
+    """
+    match = _EXCEPTION.search(line)
+    return line if match is None else line[match.start("name") :]

@@ -150,7 +150,7 @@ def odd_rank(ends: Sequence[RankExit], others: Sequence[Symptom]) -> CulpritCand
     if len(pairs) < _MIN_WITNESSES or len(common) != 1:
         return None
     (rank,) = common
-    line = next(symptom.line for _, symptom in lines)
-    why = f"disagrees with {len(pairs)} other ranks, which agree with each other: {line}"
+    symptom = next(symptom for _, symptom in lines)
+    why = f"disagrees with {len(pairs)} other ranks, which agree with each other: {symptom.line}"
     times = [symptom.time for _, symptom in lines if symptom.time is not None]
-    return CulpritCandidate(rank, why, STRONG, min(times, default=None))
+    return CulpritCandidate(rank, why, STRONG, min(times, default=None), fault=symptom.fault)

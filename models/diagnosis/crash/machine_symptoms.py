@@ -103,7 +103,9 @@ def machine_candidates(
     for item in severe:
         rank = _rank_of(item, ends)
         why = f"{item.symptom.says}: {item.symptom.line}"
-        candidate = CulpritCandidate(rank, why, weight, item.symptom.time, item.machine)
+        candidate = CulpritCandidate(
+            rank, why, weight, item.symptom.time, item.machine, item.symptom.fault
+        )
         candidates.setdefault((item.machine, rank), candidate)
     return list(candidates.values())
 

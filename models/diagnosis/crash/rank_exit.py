@@ -9,8 +9,9 @@ from typing import Literal
 
 from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
 from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, Role, Scope
-from forewarn.features.diagnosis.log_lines.python_exceptions import is_exception
+from forewarn.features.diagnosis.log_lines.python_exceptions import exception_text, is_exception
 from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.models.diagnosis.verdict.fault import Fault
 
 __all__ = ["NamedPeer", "RankExit", "Symptom", "symptom_from_exit_code", "symptom_from_line"]
 
@@ -69,6 +70,8 @@ class Symptom:
         Whether only the kernel writes such a line.
     by_observer : bool
         Whether its writer watches all ranks.
+    needs_repair : bool
+        Whether the machine is at fault.
     """
 
     source: Literal["logs", "exits", "kernel", "events"]
@@ -85,6 +88,13 @@ class Symptom:
     peers: tuple[NamedPeer, ...] = ()
     by_kernel: bool = False
     by_observer: bool = False
+    needs_repair: bool = False
+
+    @property
+    def fault(self) -> Fault:
+        """What is at fault; an exit code is no error that a person could read."""
+        line = "" if self.source == "exits" else exception_text(self.line)
+        return Fault(self.scope, self.next, line, self.needs_repair)
 
     @property
     def is_counted(self) -> bool:
@@ -129,6 +139,7 @@ def symptom_from_line(
         is_report=is_report,
         by_kernel=pattern.by_kernel,
         by_observer=pattern.sees_all,
+        needs_repair=pattern.needs_repair,
     )
 
 

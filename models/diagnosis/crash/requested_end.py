@@ -37,4 +37,5 @@ def find_requested_end(symptoms: Sequence[Symptom], ends: Sequence[RankExit]) ->
     elif any(time < first.time + _TIME_UNCERTAINTY for time in times if time is not None):
         return None
     evidence = (Evidence("logs", f"{first.says}: {first.line}", None, first.time),)
-    return JobFinding("ended", f"{first.says}: {first.line}; {first.next}", evidence=evidence)
+    cause = f"{first.says}: {first.line}; {first.next}"
+    return JobFinding("ended", cause, evidence=evidence, fault=first.fault)

@@ -100,6 +100,7 @@ def find_root_cause(
     elif len(candidates) > 1:
         candidates += _confirmed(accused, candidates, ends)
     leader = candidates[0] if candidates else None
+    root = _first_root(split, decisive_others)
     return JobFinding(
         "crash",
         _cause(leader, split, decisive_others),
@@ -110,6 +111,7 @@ def find_root_cause(
             *(_other_evidence(symptom) for symptom in decisive_others[:_MAX_OTHERS]),
         ),
         after_hang=not (hardware or split.roots),
+        fault=root.fault if leader is None and root is not None else None,
     )
 
 
@@ -219,7 +221,9 @@ def _program_error(split: _RanksByRole) -> JobFinding:
     rank, symptom = next(iter(split.roots.items()))
     cause = f"{len(split.roots)} ranks had the same error: {symptom.line} ({symptom.says})"
     evidence = _symptom_evidence(rank, symptom)
-    return JobFinding("crash", cause, evidence=(evidence,), is_program_error=True)
+    return JobFinding(
+        "crash", cause, evidence=(evidence,), is_program_error=True, fault=symptom.fault
+    )
 
 
 def _root_candidates(
@@ -245,7 +249,13 @@ def _root_candidates(
         elif number and not hardware and not _leads(order[0][1], [symptom]):
             weight = MODERATE
         candidates.append(
-            CulpritCandidate(rank, f"{symptom.says}: {symptom.line}", weight, symptom.time)
+            CulpritCandidate(
+                rank,
+                f"{symptom.says}: {symptom.line}",
+                weight,
+                symptom.time,
+                fault=symptom.fault,
+            )
         )
     return candidates
 
@@ -298,11 +308,15 @@ def _other_evidence(symptom: Symptom) -> Evidence:
     return Evidence("logs", f"{symptom.says}: {symptom.line}", None, symptom.time)
 
 
+def _first_root(split: _RanksByRole, others: Sequence[Symptom]) -> Symptom | None:
+    roots = [*split.roots.values(), *(symptom for symptom in others if symptom.role == "root")]
+    return min(roots, key=_sort_key, default=None)
+
+
 def _cause(leader: CulpritCandidate | None, split: _RanksByRole, others: Sequence[Symptom]) -> str:
     if leader is None:
-        roots = [*split.roots.values(), *(s for s in others if s.role == "root")]
-        if roots:
-            first = min(roots, key=_sort_key)
+        first = _first_root(split, others)
+        if first is not None:
             return f"{first.says}: {first.line}; {first.next}"
         if split.waited and not split.silent:
             return "all ranks waited for each other until the time-out, and none failed on its own"

@@ -11,6 +11,7 @@ from forewarn.features.diagnosis.rank_samples import RankSamples
 from forewarn.features.diagnosis.ranks import Ranks, format_ranks
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.probes.metrics_probe import sm_percent
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     STRONG,
@@ -26,6 +27,12 @@ _MIN_BLOCKED_SECONDS = 5.0  # state D (Baidu 4.3)
 _HUNG_TASK_SECONDS = 120.0  # default of the kernel's hung task detection
 _MIN_FULL_SHARE = 0.9  # of an interval in state D: the rank was in it all the time
 _MIN_BUSY_SM_PERCENT = 70.0  # Baidu 4.3
+_SLEEP_FAULT = Fault(
+    "node",
+    "check its mounts and its kernel log; a process in state D does not end before they answer",
+    needs_repair=True,
+)
+_STOP_FAULT = Fault("platform", "end the debugger, or continue the process (kill -CONT)")
 _MAX_BLOCKED_SHARE = 0.125  # at least one rank; a symptom of many ranks does not single one out
 
 
@@ -108,7 +115,7 @@ def sleep_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFinding | No
     says = "is in state D", "is in uninterruptible sleep"
     shared = "are in state D, probably because of shared storage or network"
     sleeping = sleeping_ranks(kernel, at)
-    finding = _state_finding(sleeping, kernel, ranks, says, shared)
+    finding = _state_finding(sleeping, kernel, ranks, says, shared, _SLEEP_FAULT)
     if finding is None:
         return None
     unbroken = sleeping_ranks(_unbroken_sleep(kernel), at)
@@ -144,7 +151,12 @@ def stopped_process_finding(kernel: RankSamples, ranks: Ranks, at: int) -> JobFi
     shared = "are in state T, suspended together"
     last = int(kernel.time.max(initial=0))
     finding = _state_finding(
-        _blocked_in_state(kernel, last, "is_stopped", ""), kernel, ranks, says, shared
+        _blocked_in_state(kernel, last, "is_stopped", ""),
+        kernel,
+        ranks,
+        says,
+        shared,
+        _STOP_FAULT,
     )
     if finding is None:
         return None
@@ -158,6 +170,7 @@ def _state_finding(
     ranks: Ranks,
     says: tuple[str, str],
     shared: str,
+    fault: Fault,
 ) -> JobFinding | None:
     """Return the ranks in a state, as candidates if they are few."""
     if not blocked:
@@ -170,7 +183,7 @@ def _state_finding(
         cause = f"{format_ranks(sorted(blocked))} {shared}"
         return JobFinding("none", cause, evidence=evidence)
     candidates = tuple(
-        CulpritCandidate(rank, f"{says[1]} for {seconds:.0f} s", MODERATE, since)
+        CulpritCandidate(rank, f"{says[1]} for {seconds:.0f} s", MODERATE, since, fault=fault)
         for rank, (since, seconds) in sorted(blocked.items(), key=lambda item: -item[1][1])
     )
     cause = f"rank {candidates[0].rank} {candidates[0].why}"

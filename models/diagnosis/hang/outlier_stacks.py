@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from forewarn.features.diagnosis.ranks import Ranks, format_ranks
 from forewarn.features.diagnosis.stack_sample import Stack, classify_wait
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     STRONG,
     CulpritCandidate,
@@ -21,6 +22,10 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 __all__ = ["find_outlier_stacks"]
 
 _MIN_OTHERS = 3
+_BRANCH_FAULT = Fault("application", "check the program for a branch that depends on the rank")
+_DEVICE_FAULT = Fault(
+    "gpu", "check its kernel log for GPU errors, and reset its GPUs", needs_repair=True
+)
 _LEADER_RANK = 0  # measures, logs and broadcasts for all, so that it differs in healthy jobs too
 
 
@@ -68,7 +73,7 @@ def _lone_collective(stacks: Mapping[int, Stack], since: int | None) -> JobFindi
     if rank == _LEADER_RANK:
         return None
     why = f"is the only rank in {odd}; all {n_others} others are in {usual}"
-    return _outlier_finding([rank], why, stacks, since)
+    return _outlier_finding([rank], why, stacks, since, _BRANCH_FAULT)
 
 
 def _lone_device_wait(
@@ -83,13 +88,15 @@ def _lone_device_wait(
         return None
     own = "waits for its own device" if len(devices) == 1 else "wait for their own devices"
     why = f"{own}; {len(peers)} peers wait for other ranks"
-    return _outlier_finding(devices, why, stacks, since)
+    return _outlier_finding(devices, why, stacks, since, _DEVICE_FAULT)
 
 
 def _outlier_finding(
-    odd: Sequence[int], why: str, stacks: Mapping[int, Stack], since: int | None
+    odd: Sequence[int], why: str, stacks: Mapping[int, Stack], since: int | None, fault: Fault
 ) -> JobFinding:
-    candidates = tuple(CulpritCandidate(rank, why, STRONG / len(odd), since) for rank in odd)
+    candidates = tuple(
+        CulpritCandidate(rank, why, STRONG / len(odd), since, fault=fault) for rank in odd
+    )
     says = f"{format_ranks(odd)} {why}"
     waiting = frozenset(stacks.keys() - set(odd))
     usual = min(waiting)

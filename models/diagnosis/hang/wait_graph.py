@@ -9,6 +9,7 @@ from forewarn.features.diagnosis.ranks import format_ranks
 from forewarn.models.diagnosis.hang.stall_evidence import stall_evidence
 from forewarn.models.diagnosis.hang.stalled_operations import Stall
 from forewarn.models.diagnosis.hang.strong_components import strong_components
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     STRONG,
@@ -21,6 +22,11 @@ from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
 
 __all__ = ["wait_finding"]
 
+_BRANCH_FAULT = Fault("application", "check the program for a branch that depends on the rank")
+_ORDER_FAULT = Fault(
+    "application",
+    "fix the program: ranks that share several groups must call their operations in the same order",
+)
 _MAX_MISSING_SHARE = 0.25  # of an operation's members
 
 
@@ -106,7 +112,10 @@ def _mismatch_finding(
     odd = dict.fromkeys(rank for stall in stalls for rank in stall.minority_ranks())
     first = min(stalls, key=lambda stall: stall.since)
     why = f"differs from the other ranks in operation {first.seq} of group {first.group}"
-    candidates = tuple(CulpritCandidate(rank, why, STRONG / len(odd), first.since) for rank in odd)
+    candidates = tuple(
+        CulpritCandidate(rank, why, STRONG / len(odd), first.since, fault=_BRANCH_FAULT)
+        for rank in odd
+    )
     cause = f"a mismatch in group {first.group}: " + " vs. ".join(
         f"{text} ({format_ranks(ranks)})" for text, ranks in first.variants.items()
     )
@@ -228,4 +237,5 @@ def _deadlock_finding(
         is_program_error=True,
         is_permanent=True,
         needs_no_duration=True,
+        fault=_ORDER_FAULT,
     )

@@ -138,7 +138,9 @@ def idle_gpus(samples: RankSamples, ranks: Ranks, since: int | None, at: int) ->
         )
     elif len(machines) == 1 and None not in machines:
         candidates = (
-            CulpritCandidate(None, why.replace("its", "each", 1), MODERATE, since, *machines),
+            CulpritCandidate(
+                None, why.replace("its", "each", 1), MODERATE, since, machine=machines.pop()
+            ),
         )
     if not candidates:
         return None

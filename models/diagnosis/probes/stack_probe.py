@@ -15,6 +15,7 @@ from forewarn.features.diagnosis.stack_sample import (
     is_host_wait,
 )
 from forewarn.features.time_units import MINUTE, SECOND
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     CulpritCandidate,
@@ -169,7 +170,8 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
         cause = (
             f"all {len(stacks)} ranks wait for data, such as in {data_request(stacks[min(stacks)])}"
         )
-        return JobFinding("hang", cause)
+        fault = _data_fault(f"all {len(stacks)} ranks", stacks[min(stacks)])
+        return JobFinding("hang", cause, fault=fault)
     if not outside and not inside:
         return None
     if not outside:
@@ -177,7 +179,13 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
     is_minority = len(outside) <= max(1, _MAX_DIVERGENT_SHARE * len(stacks))
     weight = MODERATE / len(outside) if outside and is_minority else 0.0
     candidates = tuple(
-        CulpritCandidate(rank, f"{_doing(stacks[rank])} while the others wait", weight, since)
+        CulpritCandidate(
+            rank,
+            f"{_doing(stacks[rank])} while the others wait",
+            weight,
+            since,
+            fault=_data_fault(f"rank {rank}", stacks[rank]),
+        )
         for rank in outside
         if weight
     )
@@ -195,6 +203,14 @@ def find_divergent_stacks(stacks: Mapping[int, Stack], since: int | None) -> Job
 def _doing(stack: Stack) -> str:
     request = data_request(stack)
     return f"is in {stack[0]}" if request is None else f"waits for data in {request}"
+
+
+def _data_fault(who: str, stack: Stack) -> Fault | None:
+    request = data_request(stack)
+    if request is None:
+        return None
+    verb = "blocks" if who.startswith("rank") else "block"
+    return Fault("application", f"fix the data loader: {who} {verb} in {request}")
 
 
 def _in_other_collective(stacks: Mapping[int, Stack], waits: Mapping[int, str | None]) -> list[int]:

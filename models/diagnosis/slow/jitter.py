@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from forewarn.features.diagnosis.ranks import format_ranks
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     STRONG,
     CulpritCandidate,
@@ -34,6 +35,22 @@ _CAUSES: Mapping[str, re.Pattern[str]] = {
     "data loader": re.compile(r"(?i)dataloader|data_loader|_next_data|_try_get_data|dataset"),
     "lock waits": re.compile(r"(?i)futex|mutex|lll_lock|pthread_cond|semaphore|\block\b|acquire"),
     "neighbours on the CPU": re.compile(r"(?i)preempt|involuntary|cfs_throttl|steal|migration/"),
+}
+_FAULTS: Mapping[str, Fault] = {
+    "garbage collection": Fault(
+        "application", "collect garbage at the same step on all ranks, instead of automatically"
+    ),
+    "checkpoint writer": Fault("application", "write checkpoints in the background, or less often"),
+    "page faults and remote memory": Fault(
+        "node", "bind the processes to their NUMA node, and check free memory and huge pages"
+    ),
+    "data loader": Fault(
+        "application", "speed up the data loader: more workers, prefetching, or faster storage"
+    ),
+    "lock waits": Fault("application", "find the lock in the stacks of the slow spans"),
+    "neighbours on the CPU": Fault(
+        "node", "end or limit the other processes on the machine, and bind the ranks to CPUs"
+    ),
 }
 _MIN_GROWTH, _MIN_GROWTH_FACTOR = (
     0.05,
@@ -114,11 +131,14 @@ def jitter_finding(profiles: Iterable[Profile]) -> JobFinding | None:
     if not own:
         ranks = sorted({growth.rank for growth in large})
         cause = f"{top.cause} on {format_ranks(ranks)}: {top.after:.0%} instead of {top.before:.0%}"
-        return JobFinding("jitter", cause, evidence=evidence)
+        return JobFinding("jitter", cause, evidence=evidence, fault=_fault(top))
     best = {g.rank: g for g in sorted(own, key=lambda growth: growth.by)}
     candidates = tuple(
         CulpritCandidate(
-            rank, _why(growth), STRONG * growth.by / top.by if rank != top.rank else STRONG
+            rank,
+            _why(growth),
+            STRONG * growth.by / top.by if rank != top.rank else STRONG,
+            fault=_fault(growth),
         )
         for rank, growth in sorted(best.items(), key=lambda item: -item[1].by)
     )
@@ -127,6 +147,11 @@ def jitter_finding(profiles: Iterable[Profile]) -> JobFinding | None:
 
 def _is_larger(growth: _Growth) -> bool:
     return growth.after >= _MIN_GROWTH_FACTOR * growth.before
+
+
+def _fault(growth: _Growth) -> Fault:
+    unknown = Fault("application", f"find out why the time in {growth.frame} grows")
+    return _FAULTS.get(growth.cause, unknown)
 
 
 def _why(growth: _Growth) -> str:

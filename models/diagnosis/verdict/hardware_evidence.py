@@ -10,6 +10,7 @@ import numpy as np
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.xid_catalogue import DEGRADED, FATAL
 from forewarn.features.xid_severity import severity
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     WEAK,
@@ -49,9 +50,20 @@ class HostEvent:
     @property
     def says(self) -> str:
         """Description of the event."""
+        return f"GPU {self.gpu_serial or 'unknown'} of {self.machine} {self._what}"
+
+    @property
+    def _what(self) -> str:
         what = "is lost" if self.xid is None else f"had Xid {self.xid}"
-        what = f"had the error `{self.error}`" if self.error else what
-        return f"GPU {self.gpu_serial or 'unknown'} of {self.machine} {what}"
+        return f"had the error `{self.error}`" if self.error else what
+
+    @property
+    def fault(self) -> Fault | None:
+        """Fault of a GPU that has to be repaired; None for degraded hardware."""
+        if self.weight < MODERATE:
+            return None
+        action = f"check GPU {self.gpu_serial or 'unknown'}, which {self._what}, and reset it"
+        return Fault("gpu", action, needs_repair=True)
 
     @property
     def weight(self) -> float:
@@ -77,7 +89,7 @@ def hardware_finding(events: Iterable[HostEvent], ranks: Ranks) -> JobFinding | 
     if not gravest:
         return None
     candidates = [
-        CulpritCandidate(rank, event.says, event.weight, event.time, machine)
+        CulpritCandidate(rank, event.says, event.weight, event.time, machine, event.fault)
         for (rank, machine), event in gravest.items()
     ]
     candidates.sort(key=lambda candidate: -candidate.weight)

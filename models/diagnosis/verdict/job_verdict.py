@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forewarn.features.evidence_kind import EvidenceKind
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.models.diagnosis.verdict.rank_absence import RankAbsence
+from forewarn.models.diagnosis.verdict.restart_point import RestartPoint
 
 __all__ = [
     "MODERATE",
@@ -70,6 +72,8 @@ class CulpritCandidate:
         Nanoseconds since 1970 UTC.
     machine : str or None
         Needed only if `rank` is None; otherwise the table of ranks provides it.
+    fault : Fault or None
+        None if the finding does not say why.
     """
 
     rank: int | None
@@ -77,6 +81,7 @@ class CulpritCandidate:
     weight: float
     since: int | None = None
     machine: str | None = None
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,8 @@ class JobFinding:
     observed_at : int or None
         Time of a single observation, in nanoseconds since 1970 UTC. An observation before a hang
         says nothing about it.
+    fault : Fault or None
+        Fault of the job as a whole, where no candidate has one.
     """
 
     kind: Kind
@@ -131,6 +138,7 @@ class JobFinding:
     absence: RankAbsence | None = None
     is_only_outsider: bool = False
     observed_at: int | None = None
+    fault: Fault | None = None
 
     def as_of(self, confirmed: int | None) -> JobFinding:
         """Return the finding with the weights that it has once a stall was confirmed."""
@@ -167,6 +175,10 @@ class Diagnosis:
         What accuses the culprits.
     blind : tuple of str
         Parts without usable data.
+    fault : Fault or None
+        Fault of the job as a whole, if no culprit was identified.
+    restart : RestartPoint or None
+        None if the logs show no step.
     """
 
     kind: Kind
@@ -181,3 +193,5 @@ class Diagnosis:
     evidence: tuple[Evidence, ...]
     evidence_from: tuple[EvidenceKind, ...]
     blind: tuple[str, ...]
+    fault: Fault | None = None
+    restart: RestartPoint | None = None

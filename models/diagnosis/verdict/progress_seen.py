@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis, JobFinding
 
 __all__ = ["SeenParts", "unknown_without_progress"]
@@ -16,6 +17,17 @@ _PROGRESS_PROBES = ("metrics", "stack", "collective")
 _CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
 _UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
 _ONE_STATUS = "ranks wait in one status of NCCL, which says not how long: take a second one later"
+_CLOCK_FAULT = Fault(
+    "platform",
+    "state the zone of the logs with `--timezone`, or correct the clocks of the machines",
+)
+_TIME_FAULT = Fault(
+    "platform",
+    "diagnose the job again with `--at TIME`, a time at which it was known to make no progress",
+)
+_STATUS_FAULT = Fault(
+    "platform", "write a second status of NCCL a minute later, and diagnose the job with both"
+)
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
 _NO_LOGS = "there is no log of a rank that shows progress"
 
@@ -60,12 +72,13 @@ def unknown_without_progress(
         return verdict
     idle = [p.since for p in verdict.probes if p.state == "idle" and p.since is not None]
     if any(at - since > _LONG_IDLE for since in idle):
-        return replace(verdict, kind="unknown", cause=verdict.cause or _CONTRADICTION)
+        cause = verdict.cause or _CONTRADICTION
+        return replace(verdict, kind="unknown", cause=cause, fault=_CLOCK_FAULT)
     waiting = [c for f in findings if f.kind == "hang" for c in f.candidates]
     if waiting and not seen.is_dated and (seen.has_dumps or seen.has_status):
         also = verdict.also or tuple(waiting)
-        cause = _UNDATED if seen.has_dumps else _ONE_STATUS
-        return replace(verdict, kind="unknown", cause=cause, also=also)
+        cause, fault = (_UNDATED, _TIME_FAULT) if seen.has_dumps else (_ONE_STATUS, _STATUS_FAULT)
+        return replace(verdict, kind="unknown", cause=cause, also=also, fault=fault)
     is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
     if seen.is_progressing or is_active:
         return verdict

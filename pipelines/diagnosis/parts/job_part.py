@@ -11,6 +11,7 @@ from forewarn.features.diagnosis.unseen_outputs import UnseenOutput
 from forewarn.models.diagnosis.probes.phases import Phase
 from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
+from forewarn.models.diagnosis.verdict.restart_point import RestartPoint
 
 __all__ = ["UNKNOWN_TIME", "JobSnapshot", "Part", "PartResult"]
 
@@ -56,6 +57,7 @@ class PartResult:
         Unusable data with reasons, such as `logs 3.log: no timestamps`.
     is_progressing : bool
         Whether the job was seen to make steps until the end of the data, or to succeed.
+    restart : RestartPoint or None
     """
 
     probe: Probe | None = None
@@ -63,6 +65,7 @@ class PartResult:
     phases: tuple[Phase, ...] = ()
     blind: tuple[str, ...] = ()
     is_progressing: bool = False
+    restart: RestartPoint | None = None
 
 
 class Part(Protocol):

@@ -47,6 +47,7 @@ class PatternTable(StrictTable):
     by_kernel: Annotated[bool, Field(strict=True)] = False
     sees_all: Annotated[bool, Field(strict=True)] = False
     cancels: tuple[str, ...] = ()
+    needs_repair: Annotated[bool, Field(strict=True)] = False
     phase: PhaseMark | None = None
     enabled: Annotated[bool, Field(strict=True)] = True
     examples: Lines = ()
@@ -143,5 +144,6 @@ def _pattern(name: str, table: PatternTable) -> LogPattern:
         by_kernel=table.by_kernel,
         sees_all=table.sees_all,
         cancels=table.cancels,
+        needs_repair=table.needs_repair,
         phase=table.phase,
     )

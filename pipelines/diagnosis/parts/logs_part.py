@@ -49,6 +49,7 @@ from forewarn.pipelines.diagnosis.parts.log_reader import (
     last_timestamp_with_year,
     scan_stream,
 )
+from forewarn.pipelines.diagnosis.parts.logged_checkpoints import restart_point
 from forewarn.pipelines.runtime.progress import progress_bar
 
 __all__ = ["LogsPart", "read_logs"]
@@ -110,6 +111,7 @@ class LogsPart:
             tuple(_phases(self.logs, attempt)),
             (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
             is_progressing=attempt.is_progressing(),
+            restart=restart_point(self.logs, attempt),
         )
 
     def clocks_ahead(self, snapshot: JobSnapshot) -> dict[int, int]:
