@@ -27,7 +27,7 @@ _HEADLINES = {
     "none": "No problem found",
 }
 _STALLED_HEADLINE = "This job is stalled but not classified as a hang"
-_MAX_EVENTS, _MAX_EVIDENCE = 24, 60
+_MAX_EVENTS, _MAX_EVIDENCE, _MAX_FILES = 24, 60, 2_000
 
 
 def write_diagnosis_page(line: Mapping[str, Any], path: Path) -> None:
@@ -70,6 +70,8 @@ def render_diagnosis_page(line: Mapping[str, Any]) -> str:
         ],
         "evidence": line["evidence"][:_MAX_EVIDENCE],
         "hidden": max(len(line["evidence"]) - _MAX_EVIDENCE, 0),
+        "files": sorted(line["files"], key=lambda file: file["read_as"] is not None)[:_MAX_FILES],
+        "n_unread": sum(file["read_as"] is None for file in line["files"]),
     }
     return render_page("diagnosis/diagnosis_page.html", context)
 

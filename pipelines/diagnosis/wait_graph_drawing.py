@@ -26,9 +26,10 @@ RankGroup = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WaitGraphDrawing:
-    """The drawing, and the number of boxes that did not fit."""
+    """The drawing, its columns of boxes, and the number of boxes that did not fit."""
 
     svg: Markup
+    n_columns: int
     hidden: int
 
 
@@ -74,7 +75,8 @@ def draw_wait_graph(
         title="Wait-for graph of ranks",
         description="; ".join(f"{start.title} to {end.title}" for start, end in waits),
     )
-    return WaitGraphDrawing(svg, len(nodes) - len(shown))
+    n_columns = 1 + max(columns[node] for node in shown)
+    return WaitGraphDrawing(svg, n_columns, len(nodes) - len(shown))
 
 
 def _corners(columns: Mapping[RankGroup, int]) -> dict[RankGroup, tuple[float, float]]:

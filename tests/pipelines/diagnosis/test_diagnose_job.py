@@ -196,14 +196,18 @@ def test_page_compares_outlier_stack() -> None:
         "detected_at": None,
         "cause": None,
         "probes": {},
+        "next": ["Look at `read`.", "Then restart."],
         "evidence": [evidence],
         "blind": [],
+        "files": [{"path": "a.bin", "read_as": None, "why": "is empty"}],
         "at": "2026-11-21T21:30:00Z",
     }
     text = render_diagnosis_page(json.loads(json.dumps(line)))
     assert (
         text.index("read (loader.py:7)") < text.index("such as rank 0") < text.index("all_reduce")
     )
+    assert "<li>Look at <code>read</code>.</li>" in text
+    assert "How 1 file was understood, 1 not read" in text
 
 
 def test_log_without_times_has_page(tmp_path: Path) -> None:
