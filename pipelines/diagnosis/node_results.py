@@ -29,6 +29,7 @@ __all__ = ["NodeCheckResult", "NodeResultsError", "check_nodes", "read_node_test
 
 _COLUMNS = ("round", "nodes")
 _TRUE_WORDS, _FALSE_WORDS = ("true", "1", "yes", "passed"), ("false", "0", "no", "failed")
+_OUTPUTS = (".log", ".out", ".txt", ".json")
 _MAX_ROUNDS = 1000
 _MIN_SECONDS = 1e-9  # keeps ratios of times finite
 _TABLE_SHARE = 0.75  # of all pairs; rounds end long before
@@ -167,12 +168,13 @@ def read_node_tests(path: Path) -> list[tuple[tuple[str, ...], GroupTest]]:
 
 
 def _read_results(path: Path) -> str:
-    """Read a file, or all logs of a folder of nccl-tests as one."""
+    """Read a file, or all logs and reports of a folder of nccl-tests as one."""
     if not path.is_dir():
         return read_text(path)
-    files = sorted(f for f in path.iterdir() if f.suffix in (".log", ".out", ".txt"))
+    files = sorted(f for f in path.iterdir() if f.suffix in _OUTPUTS)
     if not files:
-        raise NodeResultsError(f"{path}: contains no .log, .out or .txt file, expected nccl-tests.")
+        endings = ", ".join(_OUTPUTS)
+        raise NodeResultsError(f"{path}: contains no file {endings}, expected nccl-tests.")
     return "\n".join(read_text(file) for file in files)
 
 

@@ -139,7 +139,7 @@ def test_invalid_tables_are_refused(
 
 def test_empty_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "nodes", "--results", str(tmp_path)]) == 2
-    assert "contains no .log, .out or .txt file" in capsys.readouterr().err
+    assert "contains no file .log, .out, .txt, .json" in capsys.readouterr().err
 
 
 def truths(shared_data: Path) -> list[dict[str, str]]:
