@@ -66,7 +66,7 @@ def test_lost_rank_in_hang_is_named(
     lost=st.sets(st.integers(0, SIZE - 1), max_size=1),
     form=st.sampled_from(FORMS),
 )
-def test_snapshot_of_moving_job_names_nobody(
+def test_snapshot_of_moving_job_accuses_none(
     put_logs: PutLogs, diagnose: Diagnose, behind: dict[int, int], lost: set[int], form: str
 ) -> None:
     folder = put_logs()
@@ -76,7 +76,7 @@ def test_snapshot_of_moving_job_names_nobody(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_healthy_snapshot_names_nobody(put_logs: PutLogs, diagnose: Diagnose, form: str) -> None:
+def test_healthy_snapshot_accuses_none(put_logs: PutLogs, diagnose: Diagnose, form: str) -> None:
     folder = put_logs()
     put_answer(folder, Answer([90] * SIZE, time=""), form)
     verdict = diagnose(folder, HUNG_AT)
@@ -129,7 +129,7 @@ def test_majority_behind_is_no_culprit(put_logs: PutLogs, diagnose: Diagnose) ->
     assert names(diagnose(folder, HUNG_AT)) == set()
 
 
-def test_different_orders_name_nobody(put_logs: PutLogs, diagnose: Diagnose) -> None:
+def test_different_orders_accuse_none(put_logs: PutLogs, diagnose: Diagnose) -> None:
     folder = put_logs()
     answer = json.loads(Answer([70] * SIZE, time="").json())
     rows = answer["communicators"][0]["ranks"]
