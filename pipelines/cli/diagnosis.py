@@ -44,10 +44,14 @@ def add_diagnose(commands: Commands) -> None:
         parts,
         "run",
         _run,
-        "diagnose the folder of a job: is it stalled, slow or crashed, and which rank is the cause",
-        "forewarn diagnose run --job /tmp/job --json",
+        "diagnose a job: is it stalled, slow or crashed, which rank is the cause, what to do next",
+        "forewarn diagnose run --job /tmp/job --json\n"
+        "  forewarn diagnose run --job slurm-4242.out\n"
+        "  forewarn diagnose run --job job.tar.gz --html job.html",
     )
-    command.add_argument("--job", type=Path, required=True, metavar="DIR", help="folder of the job")
+    command.add_argument(
+        "--job", type=Path, required=True, metavar="JOB", help="folder, file or .tar.gz"
+    )
     command.add_argument(
         "--at",
         type=time_argument,

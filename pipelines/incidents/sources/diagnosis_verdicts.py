@@ -103,6 +103,7 @@ def read_diagnoses(path: Path) -> list[DiagnosisVerdict]:
 
 def _of_job(line: dict[str, Any]) -> DiagnosisVerdict:
     shown = {"kind": line["kind"], "since": line["since"], "cause": _shortened(line["cause"])}
+    shown["next"] = _shortened(str((line.get("next") or [""])[0]))
     culprits = {
         str(row["machine"]): {**shown, "rank": row["rank"], "why": _shortened(row["why"])}
         for row in line["culprits"]

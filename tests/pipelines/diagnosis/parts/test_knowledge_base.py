@@ -38,6 +38,13 @@ def matcher() -> LogMatcher:
     return load_patterns()
 
 
+def test_only_faults_of_machines_need_repair() -> None:
+    repaired = [pattern for pattern in load_patterns().patterns if pattern.needs_repair]
+    assert len(repaired) > 10
+    assert all(pattern.role == "root" for pattern in repaired)
+    assert {pattern.scope for pattern in repaired} == {"gpu", "node", "fabric", "storage"}
+
+
 def test_patterns_are_complete() -> None:
     assert len(TABLES) > 60
     assert [name for name, table in TABLES.items() if any(not table.get(key) for key in KEYS)] == []

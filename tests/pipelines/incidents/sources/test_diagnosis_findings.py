@@ -80,11 +80,14 @@ def named(findings: Iterable[Finding]) -> list[str]:
 
 
 def test_each_culprit_is_finding_with_evidence(tmp_path: Path) -> None:
-    first, second = open_findings(tmp_path, [line(-1, "hang", "m1", "m2")])
+    first, second = open_findings(
+        tmp_path, [line(-1, "hang", "m1", "m2", next=["Look.", "Restart."])]
+    )
     assert (first.machine, second.machine) == ("m1", "m2")
     assert (first.source, first.kind, first.job) == ("diagnose", FindingKind.DIAGNOSIS, "4711")
     assert first.evidence["evidence_from"] == ["dump"]
     assert first.evidence["why"] == "missing"
+    assert first.evidence["next"] == "Look."
     assert first.valid_until == NOW - MINUTE + HOUR
 
 
