@@ -13,8 +13,12 @@ from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, describe_un
 from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.models.diagnosis.verdict.progress_seen import SeenParts, unknown_without_progress
 from forewarn.models.diagnosis.verdict_fusion import fuse_findings
-from forewarn.pipelines.diagnosis.monitors.ras_part import RasPart, read_ras
-from forewarn.pipelines.diagnosis.monitors.report_files import PROGRESS_PARTS
+from forewarn.pipelines.diagnosis.monitors.monitor_parts import (
+    MONITOR_READERS,
+    USED_BY_MONITORS,
+    Monitor,
+    monitored_machines,
+)
 from forewarn.pipelines.diagnosis.parts.exits_part import read_exits
 from forewarn.pipelines.diagnosis.parts.flight_part import FlightPart, read_flight
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
@@ -32,7 +36,7 @@ __all__ = ["LoadedJob", "read_job"]
 _USED_PARTS = {
     "exits": ("logs", "events"),
     "flight": ("logs",),
-    "ras": PROGRESS_PARTS,
+    **USED_BY_MONITORS,
     "logs": ("exits", "events"),
     "metrics": ("kernel",),
     "kernel": ("metrics",),
@@ -41,8 +45,9 @@ _USED_PARTS = {
 _ENDED_PARTS = {"exits", "flight", "logs"}  # their last time is not that of the observation
 _MAX_GAP_RATIO = 2  # more ranks than this many times those that are mentioned are not assumed
 
-_ANYWHERE = ("logs", "flight", "stacks", "ras")  # parts whose files may lie outside their folder
-_FilesPart = LogsPart | FlightPart | StacksPart | RasPart
+# Parts whose files may lie outside their folder.
+_ANYWHERE = ("logs", "flight", "stacks", *MONITOR_READERS)
+_FilesPart = LogsPart | FlightPart | StacksPart | Monitor
 _Reader = Callable[[JobFolder, Ranks], Part | None]  # None if the part is absent or empty
 
 _READERS: Mapping[str, _Reader] = {
@@ -52,7 +57,7 @@ _READERS: Mapping[str, _Reader] = {
     "metrics": read_metrics,
     "kernel": read_kernel,
     "profiles": read_profiles,
-    "ras": read_ras,
+    **MONITOR_READERS,
 }
 
 
@@ -189,10 +194,8 @@ def _all_ranks(folder: JobFolder, listed: Ranks, parts: Mapping[str, Part]) -> R
     """
     if not listed.listed:
         logs = parts.get("logs")
-        machines = dict(logs.machines) if isinstance(logs, LogsPart) else {}
-        if isinstance(ras := parts.get("ras"), RasPart):
-            addresses = logs.launched.addresses if isinstance(logs, LogsPart) else {}
-            machines = ras.machines(addresses) | machines
+        machines = monitored_machines(parts)
+        machines |= logs.machines if isinstance(logs, LogsPart) else {}
         numbers = {n for part in parts.values() for n in part.ranks} | machines.keys()
         world = logs.world if isinstance(logs, LogsPart) else None
         return listed.mentioned(_without_gaps(numbers, world), machines)

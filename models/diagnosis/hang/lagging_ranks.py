@@ -1,20 +1,20 @@
-"""Ranks that others wait for in a communicator: lost ones, and those with fewer operations."""
+"""Ranks that others wait for: lost ones, and those that have not come to a collective."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from forewarn.features.diagnosis.communicators.communicator_state import (
     CommunicatorState,
     StatusSnapshot,
 )
+from forewarn.features.diagnosis.communicators.job_rank_numbers import JobRankNumbers
 from forewarn.features.diagnosis.ranks import Ranks, format_ranks
 from forewarn.models.diagnosis.verdict.job_verdict import (
     STRONG,
-    WEAK,
     CulpritCandidate,
     Evidence,
     JobFinding,
@@ -22,13 +22,16 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
 
 __all__ = ["Lag", "are_stuck", "find_lags", "lag_finding"]
 
+_Kind = Literal["dead", "unresponsive", "behind", "idle"]
+
 _MAX_BEHIND_SHARE = 0.25  # of a communicator; more ranks have a common cause
 _MIN_STUCK_TIME = dt.timedelta(minutes=5)  # of two equal snapshots; a checkpoint is shorter
-_ORDER = ("dead", "unresponsive", "behind")
+_ORDER: tuple[_Kind, ...] = ("dead", "unresponsive", "behind", "idle")
 _SAYS = {
     "dead": "has not answered NCCL for a minute",
     "unresponsive": "does not answer NCCL",
     "behind": "has not launched it",
+    "idle": "is in none",
 }
 
 
@@ -38,25 +41,23 @@ class Lag:
 
     Attributes
     ----------
-    communicator : str
-    operation : str
-        The collective that the others have launched.
-    seq : int or None
-        Its number.
+    where : str
+        What the others wait in.
     ranks : tuple of int
         Ranks of the job.
     waiting : frozenset of int
         Ranks of the job that wait for them, as far as known.
     kind : str
-        `dead`, `unresponsive`, or `behind`.
+        `dead`, `unresponsive`, `behind`, or `idle`: in no kernel.
+    details : mapping
+        Further values for programs.
     """
 
-    communicator: str
-    operation: str
-    seq: int | None
+    where: str
     ranks: tuple[int, ...]
     waiting: frozenset[int]
-    kind: Literal["dead", "unresponsive", "behind"]
+    kind: _Kind
+    details: Mapping[str, object] = field(default_factory=dict)
 
 
 def find_lags(
@@ -72,41 +73,21 @@ def find_lags(
     addresses : mapping of str to str, optional
         Machines by address.
     """
-    numbers = _JobRanks(snapshot, ranks, addresses or {})
+    numbers = JobRankNumbers(snapshot, ranks, addresses or {})
     return [lag for state in snapshot.communicators for lag in _lags(state, numbers)]
 
 
-class _JobRanks:
-    """Ranks of the job by rank of a communicator, or by process."""
-
-    def __init__(
-        self, snapshot: StatusSnapshot, ranks: Ranks, addresses: Mapping[str, str]
-    ) -> None:
-        self._ranks, self._addresses, self._by_pid = ranks, addresses, ranks.by_pid()
-        self._size = len(ranks.table) if ranks.listed else snapshot.n_ranks
-        whole = snapshot.n_ranks in (None, self._size)
-        self._by_process = snapshot.process_ranks() if whole else {}
-
-    def number(self, state: CommunicatorState, rank: int) -> int | None:
-        if state.size == self._size:
-            return rank if rank in self._ranks.table else None
-        process = state.processes.get(rank)
-        if process is None:
-            return None
-        number = self._by_process.get(process, self._by_pid.get(process.pid))
-        machine = self._ranks.machine_named(self._addresses.get(process.host, process.host))
-        if number is not None or machine is None or process.gpu is None:
-            return number
-        return self._ranks.rank_at(machine, process.gpu)
-
-
-def _lags(state: CommunicatorState, numbers: _JobRanks) -> Iterator[Lag]:
+def _lags(state: CommunicatorState, numbers: JobRankNumbers) -> Iterator[Lag]:
     """Yield the lag of a communicator; none if a rank in question is not known in the job."""
     if not state.is_running:
         return
     operation, seq, behind = _behind(state)
-    groups = {"dead": state.dead, "unresponsive": state.unresponsive, "behind": behind}
-    kind = next((name for name in _ORDER if groups[name]), None)
+    groups: dict[_Kind, frozenset[int]] = {
+        "dead": state.dead,
+        "unresponsive": state.unresponsive,
+        "behind": behind,
+    }
+    kind = next((name for name, lagging in groups.items() if lagging), None)
     if kind is None or len(groups[kind]) > max(1, _MAX_BEHIND_SHARE * state.size):
         return
     lagging = [numbers.number(state, rank) for rank in sorted(groups[kind])]
@@ -116,12 +97,11 @@ def _lags(state: CommunicatorState, numbers: _JobRanks) -> Iterator[Lag]:
     others = set(range(state.size)).difference(*groups.values())
     waiting = {numbers.number(state, rank) for rank in others} - {None}
     yield Lag(
-        state.name,
-        operation,
-        seq,
+        f"communicator {state.name}" + (f", {operation} {seq}" if seq is not None else ""),
         known,
         frozenset(number for number in waiting if number is not None),
-        kind,  # type: ignore[arg-type]
+        kind,
+        {} if seq is None else {"operation": operation, "seq": seq},
     )
 
 
@@ -160,30 +140,32 @@ def _most(counts: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
 
 
 def lag_finding(
+    part: str,
     lags: Sequence[Lag],
     ranks: Ranks,
     *,
-    is_stuck: bool = False,
+    is_certain: bool = False,
     is_alone: bool = False,
-    has_dumps: bool = False,
+    weight: float = STRONG,
     observed_at: int | None = None,
 ) -> JobFinding | None:
     """Return the ranks that others wait for and that wait for no rank, or None.
 
     A single snapshot of a job that moves shows ranks behind as well, so that the finding counts
-    only in a hang that other parts show. Where there are none, only a process that is gone and two
-    equal snapshots minutes apart show a hang.
+    only in a hang that other parts show. Where there are none, what is certain shows a hang: a
+    process that is gone, or a wait of minutes.
 
     Parameters
     ----------
+    part : str
     lags : sequence of Lag
     ranks : Ranks
-    is_stuck : bool
-        The job stood still between two snapshots.
+    is_certain : bool
+        The ranks have waited for minutes.
     is_alone : bool
         No other part can tell whether the job moves.
-    has_dumps : bool
-        Flight recorder dumps exist, which say more.
+    weight : float
+        Of all candidates together.
     observed_at : int or None
         Time of the snapshot, in nanoseconds since 1970 UTC; None if unknown.
     """
@@ -193,15 +175,15 @@ def lag_finding(
     sources = {rank: lag for lag in relevant for rank in lag.ranks if rank not in waiting}
     if not sources:
         return None
-    candidates = _candidates(sources, ranks, WEAK if has_dumps else STRONG)
-    is_certain = kind == "dead" or is_stuck
+    candidates = _candidates(sources, ranks, weight)
+    is_proven = kind == "dead" or is_certain
     return JobFinding(
         "hang",
         candidates[0].why if len(candidates) == 1 else "",
         candidates,
-        evidence=tuple(_evidence(lag) for lag in relevant),
-        origins=frozenset(sources) if is_certain and not has_dumps else frozenset(),
-        needs_no_duration=is_alone and is_certain,
+        evidence=tuple(_evidence(part, lag) for lag in relevant),
+        origins=frozenset(sources) if is_proven and weight >= STRONG else frozenset(),
+        needs_no_duration=is_alone and is_proven,
         observed_at=observed_at,
     )
 
@@ -225,10 +207,13 @@ def _candidates(
     )
 
 
-def _evidence(lag: Lag) -> Evidence:
-    number = "" if lag.seq is None else f", {lag.operation} {lag.seq}"
-    verb = _SAYS[lag.kind] if len(lag.ranks) == 1 else _SAYS[lag.kind].replace("has", "have", 1)
-    verb = verb if len(lag.ranks) == 1 else verb.replace("does", "do", 1)
-    says = f"communicator {lag.communicator}{number}: {format_ranks(lag.ranks)} {verb}"
-    details = {"absent": list(lag.ranks), "operation": lag.operation, "seq": lag.seq}
-    return Evidence("ras", says, lag.ranks[0] if len(lag.ranks) == 1 else None, details=details)
+def _evidence(part: str, lag: Lag) -> Evidence:
+    says = _SAYS[lag.kind]
+    if len(lag.ranks) > 1:
+        says = says.replace("has", "have", 1).replace("does", "do", 1).replace("is", "are", 1)
+    return Evidence(
+        part,
+        f"{lag.where}: {format_ranks(lag.ranks)} {says}",
+        lag.ranks[0] if len(lag.ranks) == 1 else None,
+        details={"absent": list(lag.ranks), **lag.details},
+    )

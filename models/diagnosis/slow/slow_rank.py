@@ -44,8 +44,11 @@ def slow_finding(
     clock_uncertainty: Mapping[int, float] | None = None,
     possible_waits: Mapping[int, frozenset[int]] | None = None,
     lacks_p2p: bool = False,
+    part: str = "flight",
+    period: str = "step",
+    min_share: float = _MIN_STEP_SHARE,
 ) -> JobFinding | None:
-    """Return the ranks that are consistently later than their peers by 5 % of a step.
+    """Return the ranks that are consistently later than their peers by a share of a step.
 
     Parameters
     ----------
@@ -58,6 +61,10 @@ def slow_finding(
         Ranks without a dump that a rank may have waited for; they share its weight.
     lacks_p2p : bool
         No send or receive is recorded, so that other pipeline stages seem as late as the slow one.
+    part, period : str
+        What was read, and what `lateness` calls a step.
+    min_share : float
+        Smallest relevant lateness, as a share of a step.
 
     Returns
     -------
@@ -70,7 +77,7 @@ def slow_finding(
     excesses = [
         excess
         for rank in sorted(lateness)
-        if (excess := _excess(lateness[rank], medians, ranks)) is not None
+        if (excess := _excess(lateness[rank], medians, ranks, min_share)) is not None
         and excess.seconds > 2 * (clock_uncertainty or {}).get(rank, 0.0)
     ]
     late = [excess.rank for excess in excesses]
@@ -87,24 +94,26 @@ def slow_finding(
     top = excesses[0]
     gain = top.seconds - (excesses[1].seconds if len(excesses) > 1 else 0.0)
     cause = (
-        f"rank {top.rank} enters its collectives {top.seconds:.3f} s per step later than its "
-        f"peers; without this delay a step of {top.step:.3f} s would gain {gain:.3f} s"
+        f"rank {top.rank} enters its collectives {top.seconds:.3f} s per {period} later than its "
+        f"peers; without this delay a {period} of {top.step:.3f} s would gain {gain:.3f} s"
     )
     return JobFinding(
         "slow",
         cause,
-        _candidates(excesses, _possible_waits(possible_waits or {}, alone, ranks)),
-        evidence=tuple(_evidence(excess) for excess in excesses),
+        _candidates(excesses, _possible_waits(possible_waits or {}, alone, ranks), period),
+        evidence=tuple(_evidence(excess, part, period) for excess in excesses),
     )
 
 
-def _excess(late: Lateness, medians: Mapping[int, float], ranks: Ranks) -> _Excess | None:
+def _excess(
+    late: Lateness, medians: Mapping[int, float], ranks: Ranks, min_share: float
+) -> _Excess | None:
     """Return by how much a rank is later than its peers, or None if it is not."""
     usual, spread = _peer_median_and_spread(late.rank, medians, ranks)
     seconds = medians[late.rank] - usual
     is_late = late.own > usual + seconds / 2
     if (
-        seconds < max(_MIN_STEP_SHARE * late.step, _MIN_MADS * spread)
+        seconds < max(min_share * late.step, _MIN_MADS * spread)
         or np.mean(is_late) < _MIN_LATE_SHARE
     ):
         return None
@@ -140,7 +149,7 @@ def _possible_waits(
 
 
 def _candidates(
-    excesses: list[_Excess], possible_waits: Mapping[int, frozenset[int]]
+    excesses: list[_Excess], possible_waits: Mapping[int, frozenset[int]], period: str
 ) -> tuple[CulpritCandidate, ...]:
     """Return the late ranks and those they may have waited for, which share the weight."""
     late = {excess.rank for excess in excesses}
@@ -148,7 +157,7 @@ def _candidates(
     for excess in excesses:
         others = sorted(possible_waits.get(excess.rank, frozenset()) - late)
         weight = STRONG * excess.seconds / excesses[0].seconds / (1 + len(others))
-        why = f"{excess.seconds:.3f} s per step later than its peers, on its own"
+        why = f"{excess.seconds:.3f} s per {period} later than its peers, on its own"
         if others:
             why = f"{why} or because it waited for {format_ranks(others)} without a dump"
         candidates[excess.rank] = CulpritCandidate(excess.rank, why, weight, excess.since)
@@ -158,13 +167,13 @@ def _candidates(
     return tuple(candidates.values())
 
 
-def _evidence(excess: _Excess) -> Evidence:
+def _evidence(excess: _Excess, part: str, period: str) -> Evidence:
     says = (
-        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s per step between its "
+        f"rank {excess.rank} takes {excess.peers + excess.seconds:.3f} s per {period} between its "
         f"collectives, the median of its peers is {excess.peers:.3f} s"
     )
     details = {"excess_seconds": excess.seconds, "step_seconds": excess.step}
-    return Evidence("flight", says, excess.rank, excess.since, details)
+    return Evidence(part, says, excess.rank, excess.since, details)
 
 
 # Tensor partners of a late rank make the same calls on the same data. An unrecorded wait (a receive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from forewarn.features.diagnosis.communicators.communicator_state import (
@@ -17,6 +17,7 @@ from forewarn.features.diagnosis.log_streams.job_streams import FileReading
 from forewarn.features.diagnosis.ranks import MAX_RANKS, Ranks
 from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.hang.lagging_ranks import are_stuck, find_lags, lag_finding
+from forewarn.models.diagnosis.verdict.job_verdict import STRONG, WEAK
 from forewarn.pipelines.diagnosis.monitors.report_files import (
     PROGRESS_PARTS,
     read_reports,
@@ -51,10 +52,11 @@ class RasPart:
         """None: answers have no time, or one without its zone."""
         return
 
-    def machines(self, addresses: Mapping[str, str]) -> dict[int, str]:
-        """Return the machines of ranks, as far as answers tell: a name, or else an address."""
+    @property
+    def hosts(self) -> dict[int, str]:
+        """Hosts by rank, as far as answers tell."""
         return {
-            rank: addresses.get(process.host, process.host)
+            rank: process.host
             for snapshot in self.snapshots
             for process, rank in snapshot.process_ranks().items()
         }
@@ -70,12 +72,14 @@ class RasPart:
         logs, flight = snapshot.parts.get("logs"), snapshot.parts.get("flight")
         addresses = logs.launched.addresses if isinstance(logs, LogsPart) else {}
         latest = self.snapshots[-1]
+        has_dumps = isinstance(flight, FlightPart) and len(flight.operations.entries) > 0
         finding = lag_finding(
+            "ras",
             find_lags(latest, snapshot.ranks, addresses),
             snapshot.ranks,
-            is_stuck=stuck[-1:] == [True],
+            is_certain=stuck[-1:] == [True],
             is_alone=snapshot.parts.keys().isdisjoint(PROGRESS_PARTS),
-            has_dumps=isinstance(flight, FlightPart) and len(flight.operations.entries) > 0,
+            weight=WEAK if has_dumps else STRONG,  # dumps say more
             observed_at=_nanoseconds(latest, logs.zone) if isinstance(logs, LogsPart) else None,
         )
         return PartResult(findings=() if finding is None else (finding,), blind=notes)

@@ -13,12 +13,12 @@ __all__ = ["PROGRESS_PARTS", "read_reports", "unread_reports"]
 
 PROGRESS_PARTS = ("logs", "flight", "stacks", "metrics", "kernel")  # tell whether a job moves
 
-_MAX_FILE_BYTES = 2**28
+_MAX_TOTAL_BYTES = 2**31
 _MAX_NOTES = 5
 
 
 def read_reports(
-    folder: JobFolder, content: FileContent, max_bytes: int = _MAX_FILE_BYTES
+    folder: JobFolder, content: FileContent, max_total_bytes: int = _MAX_TOTAL_BYTES
 ) -> Iterator[tuple[str, str]]:
     """Yield name and text of the reports of a kind, by name.
 
@@ -26,10 +26,11 @@ def read_reports(
     ----------
     folder : JobFolder
     content : str
-    max_bytes : int
-        Of a larger file, only the lines at its end are read.
+    max_total_bytes : int
+        Of a file larger than its share, only the lines at its end are read.
     """
     named = {name_in_job(folder, path): path for path in captures_elsewhere(folder, content)}
+    max_bytes = max_total_bytes // max(len(named), 1)
     for name, path in sorted(named.items()):
         size = path.stat().st_size
         with path.open("rb") as stream:
