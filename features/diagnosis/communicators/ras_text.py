@@ -17,7 +17,7 @@ __all__ = ["parse_ras_text"]
 
 _START = re.compile(r"(?m)^(?=NCCL version \S+ compiled)")
 _TOTALS = re.compile(r"^ *\d+ +\d+ +\d+ +\d+ +(\d+)$")  # nodes, processes, GPUs, ..., all GPUs
-_GROUP = re.compile(r"^ *(\d+) +\d+ +\d+ +\S+ +(\d+) +\d+ +([A-Z,]+) +[A-Z,]+$")
+_GROUP = re.compile(r"^ *(\d+) +(\d+) +\d+ +\S+ +(\d+) +\d+ +([A-Z,]+) +[A-Z,]+$")
 _SECTION = re.compile(r"^#(\d+)-\d+ \(([0-9a-fA-F]+)\) (?:MISMATCH|INCOMPLETE|ERROR)")
 _JOB_SECTION = re.compile(r"^(INCOMPLETE|DEAD|TIMEOUT)$")
 _OPERATIONS = re.compile(r"different (?:(\w+) )?operation counts")
@@ -25,6 +25,7 @@ _MANY = re.compile(r"^ *(\d+) ranks have (?:launched up to operation (\d+)|not l
 _SINGLE = re.compile(r"^ *Rank (\d+) has (?:launched up to operation (\d+)|not launched any)")
 _MEMBER = re.compile(r"^ *Rank (\d+) -- ")
 _MISSING_LIST = re.compile(r"^ *The missing ranks?: ([\d, ]+)")
+_N_MISSING = re.compile(r"^ *Missing communicator data from (\d+) rank")
 _STATUS = re.compile(r"have status ([A-Z]+)|has status ([A-Z]+)")
 _RANK_PROCESS = re.compile(r"\bRank (\d+).* GPUs? (\d+).* managed by process (\d+) on node (\S+)")
 _PROCESS = re.compile(r"^ *Process (\d+) on node (\S+) managing GPU")
@@ -46,6 +47,7 @@ class _Draft:
     status: str
     groups: dict[str, list[_Group]] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
+    n_missing: int = 0
     processes: dict[int, GpuProcess] = field(default_factory=dict)
 
 
@@ -57,12 +59,14 @@ def parse_ras_text(text: str) -> list[StatusSnapshot]:
     Raises
     ------
     BrokenStatusError
-        If an answer ends before its warnings.
+        If an answer ends before its warnings and says nothing of a communicator.
     """
     answers = [part for part in _START.split(text) if part.strip()]
-    if any("\nWarnings" not in f"\n{part}" for part in answers):
-        raise BrokenStatusError("is truncated, expected the section `Warnings` at its end")
-    return [_Reader().read(part) for part in answers]
+    snapshots = [_Reader().read(part) for part in answers]
+    for part, snapshot in zip(answers, snapshots, strict=True):
+        if not snapshot.communicators and "\nWarnings" not in f"\n{part}":
+            raise BrokenStatusError("is truncated, expected the section `Warnings` at its end")
+    return snapshots
 
 
 class _Reader:
@@ -70,7 +74,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self.n_ranks: int | None = None
-        self.groups: dict[int, tuple[int, str]] = {}
+        self.groups: dict[int, tuple[int, str]] = {}  # size and status
+        self.single: set[int] = set()  # sizes that one communicator has
         self.drafts: dict[str, _Draft] = {}
         self.lost: dict[str, list[tuple[str, int]]] = {}
         self.section: _Draft | str = ""
@@ -83,7 +88,9 @@ class _Reader:
         is_all_dead = bool(dead) and not self.lost.get("INCOMPLETE")
         states = (_state(draft, dead, is_all_dead) for draft in self.drafts.values())
         known = tuple(state for state in states if state is not None)
-        return StatusSnapshot(known, self.n_ranks)
+        largest = max((size for size, _ in self.groups.values()), default=None)
+        whole = largest if largest in self.single else None
+        return StatusSnapshot(known, self.n_ranks or whole)
 
     def _read_line(self, line: str) -> None:
         if match := _SECTION.match(line):
@@ -97,7 +104,8 @@ class _Reader:
         elif match := _PROCESS.match(line):
             self.lost.setdefault(self.section, []).append((match[2], int(match[1])))
         elif match := _GROUP.match(line):
-            self.groups[int(match[1])] = int(match[2]), match[3]
+            self.groups[int(match[1])] = int(match[3]), match[4]
+            self.single |= {int(match[3])} if match[2] == "1" else set()
         elif (match := _TOTALS.match(line)) and self.n_ranks is None:
             self.n_ranks = int(match[1])
 
@@ -109,6 +117,8 @@ class _Reader:
             draft.groups[self.operation] = []
         elif match := _STATUS.search(line):
             draft.status = ",".join({draft.status, match[1] or match[2]})
+        elif match := _N_MISSING.match(line):
+            draft.n_missing = int(match[1])
         elif match := _MISSING_LIST.match(line):
             draft.missing.update(int(number) for number in re.findall(r"\d+", match[1]))
         elif self.operation is not None:
@@ -131,8 +141,8 @@ def _state(
 ) -> CommunicatorState | None:
     """Return the state of a communicator; None if its size is unknown."""
     totals = [sum(group.size for group in groups) for groups in draft.groups.values()]
-    size = draft.size or (max(totals) + len(draft.missing) if totals else None)
-    if size is None:
+    size = draft.size or (max(totals) + draft.n_missing if totals else None)
+    if size is None or len(draft.missing) != draft.n_missing:  # not listed, or cut off
         return None
     counts = {name: dict(_counts(draft, groups, size)) for name, groups in draft.groups.items()}
     gone = {

@@ -182,7 +182,8 @@ def lag_finding(
         candidates[0].why if len(candidates) == 1 else "",
         candidates,
         evidence=tuple(_evidence(part, lag) for lag in relevant),
-        origins=frozenset(sources) if is_proven and weight >= STRONG else frozenset(),
+        # Several others may be behind for one reason, such as sends, which have no counts.
+        origins=frozenset(sources) if kind == "dead" and weight >= STRONG else frozenset(),
         needs_no_duration=is_alone and is_proven,
         observed_at=observed_at,
     )

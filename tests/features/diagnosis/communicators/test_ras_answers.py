@@ -85,6 +85,22 @@ def test_other_json_is_refused(text: str) -> None:
         parse_ras_json(text)
 
 
+def test_part_of_an_answer_is_read() -> None:
+    whole = Answer([9] * 14 + [8] + [9], dead=[15]).text()
+    (snapshot,) = parse_ras_text(whole[whole.index("Warnings") :])
+    assert snapshot.communicators[0].counts["AllReduce"][14] == 8
+    (snapshot,) = parse_ras_text(whole[whole.index("Communicators") : whole.index("Warnings")])
+    assert snapshot.n_ranks == 16
+    assert snapshot.communicators[0].dead == {15}
+
+
+def test_list_that_is_cut_off_tells_no_rank() -> None:
+    text = Answer([9] * 16, unresponsive=[3, 11]).text()
+    cut = text[: text.index("  Rank 11 --")]
+    with pytest.raises(BrokenStatusError):
+        parse_ras_text(cut)
+
+
 def test_communicator_that_ends_is_not_running() -> None:
     (snapshot,) = parse_ras_json(Answer([4] * 8, finalizing=[2]).json())
     assert not snapshot.communicators[0].is_running
