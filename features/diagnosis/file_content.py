@@ -63,6 +63,8 @@ def file_content(head: bytes) -> FileContent | None:
     'native stacks'
     """
     answer = _PROTOCOL_LINES.sub(b"", head, count=1)
+    if answer.startswith(b'{"log":'):
+        return None  # a line of Docker's log
     if answer[:1] in (b"\x80", b"{"):
         return next((c for c, keys in _OBJECTS.items() if any(k in head for k in keys)), None)
     if _JSON_STACKS.match(head):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from forewarn.features.diagnosis.log_streams.container_files import (
+    ContainerFile,
+    container_file,
+    is_docker_file,
+)
 
 __all__ = ["FileNumber", "file_number", "is_kernel_log", "machine_of_path"]
 
@@ -14,7 +20,7 @@ _NUMBER = re.compile(r"\d+")
 _NO_RANK = re.compile(r"(?i)(?:node|host|slurm|job|gpu|train|run|attempt)[._-]?$")
 _MACHINE = re.compile(r"(?i)^(?:[a-z][\w-]*[-_])?(?:node|host)[\w.]*-?\d+$")
 _KERNEL = re.compile(r"(?i)^(?:kernel|dmesg|messages|syslog|journal|events)[^/]*$")
-_SUFFIX = re.compile(r"(?i)\.(?:log|txt|out|err|json)$")
+_SUFFIX = re.compile(r"(?i)\.(?:log|txt|out|err|json)(?:\.gz)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,12 @@ def file_number(name: str) -> FileNumber:
         return FileNumber(
             int(word_rank[1]), "rank", f"{name[: word_rank.start(1)]}#{name[word_rank.end(1) :]}"
         )
+    if container := container_file(name):
+        return _pod_number(container)
     folder, _, last = name.rpartition("/")
     stem = _SUFFIX.sub("", last)
+    if is_docker_file(name):
+        return FileNumber(None, "none", name, "the name is the ID of a container")
     numbers = list(_NUMBER.finditer(stem))
     if not numbers:
         return FileNumber(None, "none", name)
@@ -78,6 +88,16 @@ def file_number(name: str) -> FileNumber:
     return FileNumber(
         int(number[0]) if len(number[0]) < 8 else None, "none" if why else "number", family, why
     )
+
+
+def _pod_number(container: ContainerFile) -> FileNumber:
+    """Return the number of a pod, as of a file that is named after the pod.
+
+    The other containers of the pod have it, too, so that only one that says its rank is believed.
+    """
+    number = file_number(f"{container.pod}.log")
+    folder = f"{container.container}/{container.namespace}_"
+    return replace(number, family=folder + number.family.removeprefix("/"))
 
 
 def _why_no_rank(stem: str, number: re.Match[str]) -> str:
@@ -110,7 +130,8 @@ def machine_of_path(name: str, machines: Iterable[str]) -> str | None:
     ('node-3', 'a')
     """
     *folders, last = name.split("/")
-    parts = [*folders, _SUFFIX.sub("", last)]
+    container = container_file(name)
+    parts = [*folders, container.pod if container else _SUFFIX.sub("", last)]
     known = set(machines)
     for part in reversed(parts):
         if part in known or _MACHINE.match(part):

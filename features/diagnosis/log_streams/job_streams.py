@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
+from forewarn.features.diagnosis.log_streams.container_files import continued_file
 from forewarn.features.diagnosis.log_streams.file_numbers import file_number, is_kernel_log
 from forewarn.features.diagnosis.log_streams.heard_facts import hear
 from forewarn.features.diagnosis.log_streams.heard_sources import (
@@ -122,7 +124,7 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
     Parameters
     ----------
     files : iterable of (str, bytes)
-        Path below the job's folder, and content.
+        Path below the job's folder, and content; of rotated files the oldest first.
     ranks : Ranks, optional
         From `ranks.csv`. Without it, ranks and machines are learned from the text.
 
@@ -135,7 +137,8 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
     table = Ranks({}, listed=False) if ranks is None else ranks
     heard: list[HeardSource] = []
     readings: dict[str, FileReading] = {}
-    for name, text in files:
+    for _, parts in groupby(files, key=lambda file: continued_file(file[0])):
+        name, text = _whole(list(parts), readings)
         reason = _why_no_log(name, text)
         if reason:
             readings[name] = FileReading(name, None, (reason,))
@@ -153,6 +156,16 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
     return JobStreams(
         streams, whole, machines.by_rank, machines.addresses, job.world, job.tasks_are_ranks
     )
+
+
+def _whole(
+    parts: Sequence[tuple[str, bytes]], readings: dict[str, FileReading]
+) -> tuple[str, bytes]:
+    """Return name and text of a file with those that it was continued from."""
+    *earlier, (name, text) = parts
+    for before, _ in earlier:
+        readings[before] = FileReading(before, f"the start of {name}")
+    return name, b"".join([*(part.rstrip(b"\n") + b"\n" for _, part in earlier), text])
 
 
 def _why_no_log(name: str, text: bytes) -> str:

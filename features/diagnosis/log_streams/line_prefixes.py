@@ -55,6 +55,12 @@ FORMS = (
     PrefixForm("mpirun", r"\[\d+,(?P<task>\d{1,7})\]<std(?:err|out|diag)>: ?", b"]<std"),
     PrefixForm("Horovod", r"\[(?P<task>\d{1,7})\]<std(?:err|out)>: ?", b"]<std"),
     PrefixForm(
+        "Kubernetes",
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
+        r" std(?:out|err) [FP](?::\S*)?(?: |$)",
+        b" F ",
+    ),
+    PrefixForm(
         "Ray",
         r"\((?:raylet|(?:[\w.<>-]+(?:\([^)\n]*\))? )?pid=(?P<pid>\d+))"
         r"(?:, ip=(?P<address>[\w.:]+))?\) ?",
@@ -68,7 +74,7 @@ FORMS = (
     PrefixForm(
         "time of the container runtime",
         r"(?: *\| )?\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)\]?:? "
-        r"(?:\| |std(?:out|err) [FP] )?",
+        r"(?:\| )?",
     ),
 )
 _UNKNOWN = re.compile(rb"([\[({<]?[A-Za-z_. -]{0,16})(\d{1,5})([\])}>:|]{1,2}(?: |$)|\]:| \| )")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from forewarn.features.diagnosis.log_streams.container_logs import unwrap_container_log
 from forewarn.features.diagnosis.log_streams.file_numbers import FileNumber, file_number
 from forewarn.features.diagnosis.log_streams.line_prefixes import (
     PrefixForm,
@@ -18,6 +19,7 @@ __all__ = ["Label", "Source", "split_by_writer"]
 
 _NUMBERS = ("rank", "local", "task")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
+_ENVELOPE_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 _OWN_TIME = re.compile(
     rb"\W{0,2}(?:\[[Rr]ank ?\d+\]:)?\W{0,2}(?:\d{4}-\d\d-\d\d|[IWEF]\d{3,4} \d\d:)"
 )
@@ -82,7 +84,7 @@ def split_by_writer(name: str, text: bytes) -> tuple[tuple[PrefixForm, ...], lis
     >>> [(source.label.task, source.text) for source in sources]
     [(0, b'a\nc\n'), (1, b'b\nd\n')]
     """
-    text = clean_text(text)
+    text = clean_text(unwrap_container_log(text))
     forms = learn_prefixes(text)
     if not forms:
         return (), [Source(name, Label(), text)]
@@ -145,14 +147,19 @@ def _divided(
     """Return the lines without prefixes by their writers."""
     match = _joined(forms).match
     lists: dict[tuple[bytes | None, ...], list[bytes]] = {}
-    times = None if _programs_write_times(text, forms) else _time_of(forms)
+    has_envelopes = any(not _GROUP.search(form.pattern) for form in forms)
+    keeps_times = has_envelopes and not _programs_write_times(text, forms)
+    seconds: dict[tuple[bytes | None, ...], bytes] = {}
     for line in text.removesuffix(b"\n").split(b"\n"):
         prefix = match(line)
         if prefix is None:  # every layer is optional, so that each line matches
             continue
         values, rest = prefix.groups(), line[prefix.end() :]
-        if times is not None and (time := times.search(line, 0, prefix.end())):
-            rest = time[0] + rest
+        if keeps_times and rest and (time := _ENVELOPE_TIME.search(line, 0, prefix.end())):
+            # The lines of a traceback stay together: they have the time of the first one.
+            if seconds.get(values) != time[1]:
+                rest = time[0] + b" " + rest
+            seconds[values] = time[1]
         if values in lists:
             lists[values].append(rest)
         else:
@@ -166,13 +173,6 @@ def _programs_write_times(text: bytes, forms: Sequence[PrefixForm]) -> bool:
     match = _joined(forms).match
     rests = [line[prefix.end() :] for line in sample_lines(text) if (prefix := match(line))]
     return 2 * sum(_OWN_TIME.match(rest) is not None for rest in rests) >= len(rests)
-
-
-def _time_of(forms: Sequence[PrefixForm]) -> re.Pattern[bytes] | None:
-    for form in forms:
-        if not _GROUP.search(form.pattern):
-            return re.compile(form.pattern.encode())
-    return None
 
 
 def _joined(forms: Sequence[PrefixForm]) -> re.Pattern[bytes]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from forewarn.features.diagnosis.log_streams.container_files import continued_file
 from forewarn.pipelines.diagnosis.parts.captures import is_capture, name_in_job
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, UNSEEN, JobFolder, JobFolderError
 from forewarn.pipelines.storage.files.regular_files import files_below
@@ -13,6 +17,7 @@ __all__ = ["log_files", "read_bounded"]
 
 _MAX_TOTAL_BYTES = 2**31
 _MAX_FILE_BYTES = 2**28
+_MAX_UNPACKED_BYTES = 2**30
 _HEAD_BYTES = 2**20  # a job's start says who the writers are
 
 
@@ -30,7 +35,14 @@ def log_files(folder: JobFolder) -> list[tuple[str, Path]]:
         parts = {UNSEEN, *(name.partition("/")[0] for name in PARTS.values())}
         below = _files(folder.path)
         paths = (p for p in below if p.relative_to(folder.path).parts[0] not in parts)
-    return sorted((name_in_job(folder, path), path) for path in paths if not is_capture(path))
+    files = [(name_in_job(folder, path), path) for path in paths if not is_capture(path)]
+    return sorted(files, key=lambda file: _order(file[0]))
+
+
+def _order(name: str) -> tuple[str, bool, str]:
+    """Return what sorts files by name, and the start of a rotated log before its end."""
+    whole = continued_file(name)
+    return whole, name == whole, name
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -52,6 +64,8 @@ def read_bounded(path: Path, files: int) -> tuple[bytes, str]:
         If it cannot be read.
     """
     limit = max(2 * _HEAD_BYTES, min(_MAX_FILE_BYTES, _MAX_TOTAL_BYTES // files))
+    if path.suffix == ".gz":
+        return _unpacked(path, limit)
     size = path.stat().st_size
     with path.open("rb") as stream:
         if size <= limit:
@@ -59,6 +73,32 @@ def read_bounded(path: Path, files: int) -> tuple[bytes, str]:
         head = stream.read(_HEAD_BYTES)
         stream.seek(size - (limit - _HEAD_BYTES))
         tail = stream.read(limit - _HEAD_BYTES)
+    return _without_middle(head, tail, size)
+
+
+def _without_middle(head: bytes, tail: bytes, size: int) -> tuple[bytes, str]:
     head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
     left_out = (size - len(head) - len(tail)) / 2**20
     return head + tail, f"{left_out:.0f} MiB in its middle were not read"
+
+
+def _unpacked(path: Path, limit: int) -> tuple[bytes, str]:
+    """Return the text of a compressed file in bounded memory and time, and what was left out."""
+    with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as stream:
+        head, size, why = b"", 0, ""
+        tail: deque[bytes] = deque(maxlen=limit // _HEAD_BYTES - 1)
+        try:
+            head = stream.read(_HEAD_BYTES)
+            size = len(head)
+            while size < _MAX_UNPACKED_BYTES and (part := stream.read(_HEAD_BYTES)):
+                size += len(part)
+                tail.append(part)
+        except (OSError, EOFError, zlib.error):
+            why = "it is damaged, or no gzip file"
+    if size >= _MAX_UNPACKED_BYTES:
+        why = f"only its first {size // 2**20} MiB were read"
+    end = b"".join(tail)
+    if len(head) + len(end) == size:
+        return head + end, why
+    text, left_out = _without_middle(head, end, size)
+    return text, why or left_out
