@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -22,6 +23,9 @@ from forewarn.features.diagnosis.ranks import MAX_RANKS
 __all__ = ["RankCollectives", "communicators_of_records", "parse_inspector"]
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]  # nanoseconds fit into 64 bits
+
+
 class _Header(msgspec.Struct):
     id: str
     rank: int
@@ -29,19 +33,19 @@ class _Header(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    dump_timestamp_us: int = 0
+    dump_timestamp_us: _Number = 0
     hostname: str = ""
     pid: int = -1
 
 
 class _Trace(msgspec.Struct):
-    coll_start_ts: int = 0
+    coll_start_ts: _Number = 0
 
 
 class _Collective(msgspec.Struct):
     coll: str
-    coll_sn: int
-    coll_exec_time_us: int
+    coll_sn: _Number
+    coll_exec_time_us: _Number
     event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
 
 

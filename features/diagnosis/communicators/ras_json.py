@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -14,6 +15,7 @@ from forewarn.features.diagnosis.communicators.communicator_state import (
     GpuProcess,
     StatusSnapshot,
 )
+from forewarn.features.diagnosis.ranks import MAX_RANKS
 
 __all__ = ["parse_ras_json"]
 
@@ -47,7 +49,7 @@ class _RankRow(msgspec.Struct):
 
 
 class _Communicator(msgspec.Struct):
-    size: int
+    size: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
     hash: str = ""
     ranks: list[_RankRow] = []
     missing_ranks: list[_RankRow] = []

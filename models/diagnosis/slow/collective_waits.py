@@ -61,9 +61,11 @@ def _lateness(
     state: CommunicatorState, records: Sequence[RankCollectives], numbers: JobRankNumbers
 ) -> dict[int, Lateness]:
     """Return the lateness of a communicator's ranks; empty if any rank is not recorded or known."""
+    if not _MIN_RANKS <= state.size == len(state.processes):
+        return {}
     job_ranks = [numbers.number(state, rank) for rank in range(state.size)]
     known = [number for number in job_ranks if number is not None]
-    if state.size < _MIN_RANKS or len(set(known)) < state.size:
+    if len(set(known)) < state.size:
         return {}
     best: dict[int, Lateness] = {}
     for operation in _WAITING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forewarn.features.diagnosis.file_content import HEAD_BYTES, FileContent, file_content
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, JobFolder, JobFolderError
-from forewarn.pipelines.storage.files.regular_files import files_below
+from forewarn.pipelines.storage.files.regular_files import files_below, matching_paths
 
 __all__ = ["captures_elsewhere", "is_capture", "name_in_job"]
 
@@ -27,10 +27,18 @@ def captures_elsewhere(folder: JobFolder, content: FileContent) -> Iterator[Path
     if folder.path.is_file():
         yield from (path for path in (folder.path,) if _content(path) == content)
         return
-    for path in files_below(folder.path, JobFolderError):
-        is_other = path.relative_to(folder.path).parts[0] in _OTHER_PARTS
-        if not is_other and not path.is_symlink() and _content(path) == content:
+    for path in _files_elsewhere(folder.path):
+        if not path.is_symlink() and _content(path) == content:
             yield path
+
+
+def _files_elsewhere(folder: Path) -> Iterator[Path]:
+    """Yield the files outside the folders of other parts, which may have very many."""
+    for entry in matching_paths(folder, "[!.]*", JobFolderError):
+        if entry.is_dir() and not entry.is_symlink() and entry.name not in _OTHER_PARTS:
+            yield from files_below(entry, JobFolderError)
+        elif entry.is_file() and entry.name not in _OTHER_PARTS:
+            yield entry
 
 
 def is_capture(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class NcclRun:
     @property
     def bandwidth(self) -> float | None:
         """Average in GB/s; None if the run failed: without an average, or with wrong values."""
-        return self.average if self.average > 0.0 and not self.wrong else None
+        return self.average if 0.0 < self.average < math.inf and not self.wrong else None
 
 
 class _Device(msgspec.Struct):

@@ -79,6 +79,22 @@ def test_answers_of_one_file_stay_apart() -> None:
     assert [s.time for s in parse_ras_json(answers)] == [dt.datetime(2026, 5, 2, 9, 30), None]
 
 
+def test_dates_of_a_loop_are_times() -> None:
+    dates = ["Sat May  2 09:30:00 UTC 2026", "2026-05-02T09:36:10+02:00", ""]
+    texts = [f"{date}\n{Answer([7] * 15 + [6]).text()}" for date in dates]
+    times = [dt.datetime(2026, 5, 2, 9, 30), dt.datetime(2026, 5, 2, 9, 36, 10), None]
+    assert [snapshot.time for snapshot in parse_ras_text("".join(texts))] == times
+    assert file_content("".join(texts).encode()) == "NCCL RAS"
+
+
+def test_huge_numbers_are_no_rank() -> None:
+    text = Answer([9] * 15 + [8]).text().replace("Rank 15", f"Rank {'9' * 5000}")
+    (snapshot,) = parse_ras_text(text)
+    assert snapshot.communicators[0].counts["AllReduce"] == {}
+    with pytest.raises(BrokenStatusError):
+        parse_ras_json(Answer([9] * 4).json().replace('"size": 4', '"size": 99999999'))
+
+
 @pytest.mark.parametrize("text", ["{", "none", '{"communicators": [{"ranks": 3}]}', '{"a": 1'])
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(BrokenStatusError):

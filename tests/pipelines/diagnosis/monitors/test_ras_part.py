@@ -100,6 +100,14 @@ def test_equal_snapshots_minutes_apart_show_hang(tmp_path: Path, diagnose: Diagn
     assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", 12, "10.1.0.4")
 
 
+def test_loop_in_a_shell_shows_hang(tmp_path: Path, diagnose: Diagnose) -> None:
+    text = Answer([90] * 6 + [89] + [90] * 9).text()
+    dates = [f"Sat May  2 09:{minute}:00 UTC 2026" for minute in (30, 35, 40)]
+    (tmp_path / "ras.log").write_text("".join(f"{date}\n{text}" for date in dates))
+    verdict = diagnose(tmp_path)
+    assert (verdict["kind"], verdict["rank"]) == ("hang", 6)
+
+
 def test_snapshots_that_move_say_nothing(put_logs: PutLogs, diagnose: Diagnose) -> None:
     folder = put_logs()
     for count in (50, 60):
