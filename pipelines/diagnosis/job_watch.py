@@ -83,7 +83,7 @@ class JobWatch:
         ------
         dict
             Verdict as printed by `diagnose run --json`; of kind `none` when a reported problem has
-            ended.
+            ended and no part shows a stall.
 
         Raises
         ------
@@ -137,11 +137,19 @@ def _combined(reported: ReportedVerdict, line: dict[str, Any]) -> ReportedVerdic
     """Return the verdict of a line, with the evidence reported before if it is the same."""
     if line["kind"] == "unknown":  # it may be known later
         return _NO_VERDICT
+    if line["kind"] == "none" and _is_stalled(line):  # a job that is being killed moves again
+        return reported
     culprits = tuple((row["rank"], row["machine"]) for row in line["culprits"])
     evidence = frozenset(line["evidence_from"]) if culprits else frozenset()
     if reported[:2] == (line["kind"], culprits):
         evidence |= reported[2]
     return line["kind"], culprits, evidence
+
+
+def _is_stalled(line: dict[str, Any]) -> bool:
+    """Return whether a job without a problem has not resumed, as far as some part shows."""
+    states = {probe["state"] for probe in line["probes"].values()}
+    return line["since"] is not None or "idle" in states
 
 
 def _job_folders(folder: Path) -> list[Path]:

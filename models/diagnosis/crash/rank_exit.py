@@ -93,7 +93,7 @@ class Symptom:
     @property
     def fault(self) -> Fault:
         """What is at fault; an exit code is no error that a person could read."""
-        line = "" if self.source == "exits" else exception_text(self.line)
+        line = self.says if self.source == "exits" else exception_text(self.line)
         return Fault(self.scope, self.next, line, self.needs_repair)
 
     @property

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from tests.pipelines.stopping import StoppingAfterTwo
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.diagnosis.diagnose_job import diagnose
 from forewarn.pipelines.diagnosis.job_watch import JobWatch
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.sandbox.simulate_job import simulate_job_to
 
 
@@ -48,6 +51,31 @@ def test_verdict_and_recovery_are_reported_once(tmp_path: Path, hung: Path, heal
     become(jobs / "llm", healthy)
     (over,) = watch.look()
     assert over["kind"] == "none"
+
+
+def test_job_being_killed_has_not_recovered(tmp_path: Path) -> None:
+    job = tmp_path / "jobs" / "llm"
+    simulate_job_to(job, 8, "collective", 1, "plain", "files")
+    for part in ("logs", "metrics", "kernel"):
+        shutil.rmtree(job / part)
+    watch = JobWatch(tmp_path / "jobs")
+    (line,) = watch.look()
+    assert line["kind"] == "hang"
+    last = max(parse_moment(sample.name) for sample in (job / "stacks").iterdir())
+    for stack in (job / "stacks" / format_iso(last)).iterdir():  # all ranks leave their call
+        leaving = job / "stacks" / format_iso(last + 20 * SECOND) / stack.name
+        leaving.parent.mkdir(exist_ok=True)
+        leaving.write_text(
+            '[{"frames": [{"name": "_exit_function", "filename": "util.py", "line": 300}]}]'
+        )
+    assert diagnose(job).line()["kind"] == "none"
+    assert list(watch.look()) == []
+    (job / "logs").mkdir()
+    cancelled = format_iso(last + 21 * SECOND).removesuffix("Z")
+    (job / "logs" / "slurm.out").write_text(
+        f"slurmstepd: error: *** JOB 7 ON node-1 CANCELLED AT {cancelled} ***\n"
+    )
+    assert [line["kind"] for line in watch.look()] == ["ended"]
 
 
 def test_further_evidence_is_reported_once(tmp_path: Path, hung: Path) -> None:
