@@ -160,7 +160,7 @@ def symptom_from_exit_code(
         says, what = "ended before the others, as the launcher saw it", "check its log"
         line = f"exit code {code}"
         if code > 0 or code == -6:
-            return Symptom("exits", "root", "application", says, what, line, time)
+            return Symptom("exits", "root", "platform", says, what, line, time)
     if code in _REQUESTED_EXIT_CODES or code == -6 or code > 0:
         return None
     reason = _SIGNALS.get(code, f"signal {-code}")

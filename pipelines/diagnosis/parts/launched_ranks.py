@@ -98,7 +98,7 @@ class LaunchedRanks:
             if is_past and self._rank(report, log, ranks) is None:
                 says = "the launcher reports a process that failed"
                 what = "look for its error; the kernel log says whether memory was short"
-                yield Symptom("exits", "root", "application", says, what, report.line, report.time)
+                yield Symptom("exits", "root", "platform", says, what, report.line, report.time)
 
     def _rank(self, report: LaunchReport, log: ScannedLog, ranks: Ranks) -> int | None:
         """Return the rank that a report means, or None if it does not say."""

@@ -26,6 +26,8 @@ STARTS = {
     "cuda-oom-all": "Fix the error of the program: torch.OutOfMemoryError",
     "stacks-loader-three-rounds": "Fix the data loader: rank 0 blocks in __next__",
     "size-mismatch-recorder": "Check the program for a branch",
+    "deepspeed-minus9": "Solve this error: the launcher reports a process that failed; look for",
+    "mpirun-signal9": "Rank 5 on node-1: check the kernel log of the machine",
     "k8s-oomkilled": "On node-2: request more memory",
     "preempted-launcher-log": "No fault; `squeue` shows",
     "time-limit-said-in-one-file": "Ask for more time",
