@@ -59,6 +59,8 @@ def patterns_page() -> str:
     for name, entry in patterns.items():
         parts.append(f"\n## {name} {{ #{name} }}\n\n{escaped(_sentence(entry['says']))}")
         parts.append(f"**What to do:** {escaped(_sentence(entry['next']))}\n")
+        if entry.get("needs_repair"):
+            parts.append("The job should continue without this machine.\n")
         parts.append(f"```text\n{entry['pattern']}\n```\n")
         if examples := entry.get("examples"):
             text = "\n".join(examples)

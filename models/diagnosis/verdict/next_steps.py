@@ -20,8 +20,8 @@ _COLLECT = "`forewarn diagnose collect` saves them while a job runs"
 def next_steps(verdict: Diagnosis) -> tuple[str, ...]:
     """Return what to do next, as sentences in order; empty if nothing is wrong.
 
-    Machines are named only if they are culprits. A machine is to be replaced only if it is the
-    culprit as a whole or its fault needs a repair, never for an error of the program.
+    Machines are named only if they are culprits. A machine is to be replaced only if the job lost
+    it or its fault needs a repair, never for an error of the program.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _delay_steps(verdict: Diagnosis) -> Iterator[str]:
 
 def _failure_steps(verdict: Diagnosis) -> Iterator[str]:
     """Yield the steps for a hang or a crash."""
-    replaced = [culprit for culprit in verdict.culprits if _is_replaced(culprit)]
+    replaced = [culprit for culprit in verdict.culprits if _is_replaced(culprit, verdict)]
     others = [culprit for culprit in verdict.culprits if culprit not in replaced]
     for culprit in others:
         if culprit.fault is not None:
@@ -86,9 +86,15 @@ def _failure_steps(verdict: Diagnosis) -> Iterator[str]:
         yield f"{'Cancel the job, then' if verdict.kind == 'hang' else 'Then'} {onwards}."
 
 
-def _is_replaced(culprit: CulpritCandidate) -> bool:
-    """Return whether the machine is at fault as far as the evidence says."""
-    return culprit.rank is None if culprit.fault is None else culprit.fault.needs_repair
+def _is_replaced(culprit: CulpritCandidate, verdict: Diagnosis) -> bool:
+    """Return whether the machine is at fault as far as the evidence says.
+
+    A machine that a job lost is. Ranks that others wait for may do what the program says, even if
+    all of them are on one machine.
+    """
+    if culprit.fault is None:
+        return culprit.rank is None and verdict.kind == "crash"
+    return culprit.fault.needs_repair
 
 
 def _search_steps(culprits: Sequence[CulpritCandidate], verdict: Diagnosis) -> Iterator[str]:
@@ -171,6 +177,8 @@ def _innermost_frame(culprit: CulpritCandidate, verdict: Diagnosis) -> str | Non
 
 
 def _who(culprit: CulpritCandidate) -> str:
+    if culprit.rank is None:
+        return f"the ranks on {culprit.machine}"
     return f"rank {culprit.rank}" + (f" on {culprit.machine}" if culprit.machine else "")
 
 

@@ -74,9 +74,9 @@ def test_broken_machine_without_name_is_described() -> None:
     assert next_steps(crash)[0].startswith("Replace the machine of rank 3, then restart")
 
 
-def test_whole_machine_without_reason_is_replaced() -> None:
-    hang = verdict("hang", culprit(None, "alpha-1"))
-    assert next_steps(hang) == (
+def test_lost_machine_is_replaced() -> None:
+    crash = verdict("crash", culprit(None, "alpha-1"))
+    assert next_steps(crash) == (
         "Replace alpha-1, then restart from the last checkpoint.",
         "Before alpha-1 runs jobs again: test it with `forewarn diagnose nodes`.",
     )
@@ -125,6 +125,12 @@ def test_unexplained_rank_is_looked_at_first() -> None:
     assert next_steps(seen)[0] == (
         "Find out why rank 6 on bravo-2 is in poll (a.py:1) while the others wait."
     )
+
+
+def test_waited_for_machine_is_looked_at_first() -> None:
+    hang = verdict("hang", culprit(None, "alpha-1"))
+    assert next_steps(hang)[0].startswith("Take stacks of the ranks on alpha-1, if the job")
+    assert next_steps(hang)[1] == "If the program does not explain it, replace alpha-1."
 
 
 def test_slow_machine_is_drained_later() -> None:
