@@ -98,7 +98,7 @@ class OutputFinder:
                 if pid in readers:
                     continue
                 readers[pid] = None
-                for file in reader_files(self.proc / str(pid), process.uid, containers):
+                for file in self._files(pid, process, containers):
                     failure = _failure(file)
                     if failure:
                         failures.append(failure)
@@ -110,6 +110,17 @@ class OutputFinder:
             return Output("pipe", tuple(files.values()))
         return Output("pipe", reason=_pipe_reason(self._names(list(readers)), failures))
 
+    def _files(
+        self, reader: int, process: JobProcess, containers: frozenset[str]
+    ) -> list[OutputFile]:
+        """Return the files of a reader without those of slurmd, whose log slurmstepd writes."""
+        files = reader_files(self.proc / str(reader), process.uid, containers)
+        if self._names([reader]) != ["slurmstepd"]:
+            return files
+        daemons = [self.proc / str(pid) for pid in self._readers.slurm_processes("slurmd")]
+        logs = [file for daemon in daemons for file in reader_files(daemon, process.uid)]
+        return [file for file in files if file.inode not in {log.inode for log in logs}]
+
     def _next_processes(self, process: JobProcess, pipe: str) -> list[int]:
         """Return the readers of a pipe; srun too, to which slurmstepd sends what it reads."""
         readers = self._readers.find(pipe)
@@ -120,7 +131,7 @@ class OutputFinder:
     def _own_srun(self, process: JobProcess) -> Iterator[int]:
         with suppress(OSError):
             job = read_environment(self.proc / str(process.pid)).get("SLURM_JOB_ID")
-            for pid in self._readers.srun_processes():
+            for pid in self._readers.slurm_processes("srun"):
                 folder = self.proc / str(pid)
                 is_own = folder.stat().st_uid == process.uid
                 if is_own and job and read_environment(folder).get("SLURM_JOB_ID") == job:

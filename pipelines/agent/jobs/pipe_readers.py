@@ -24,7 +24,7 @@ class PipeReaders:
 
     proc: Path = Path("/proc")
     _readers: dict[str, list[int]] = field(default_factory=dict)
-    _srun: list[int] = field(default_factory=list)
+    _slurm: list[int] = field(default_factory=list)
     _searched: set[str] = field(default_factory=set)
     _passes: int = _SCAN_PASSES  # since the last scan
 
@@ -47,9 +47,9 @@ class PipeReaders:
         self._scan()
         return self._readers.get(pipe, [])
 
-    def srun_processes(self) -> list[int]:
-        """Return the processes of srun, which write what slurmstepd sends over the network."""
-        return [pid for pid in self._srun if command_name(self.proc / str(pid)) == "srun"]
+    def slurm_processes(self, command: str) -> list[int]:
+        """Return the processes of `srun`, or of the daemon `slurmd`."""
+        return [pid for pid in self._slurm if command_name(self.proc / str(pid)) == command]
 
     def _reads(self, pid: int, pipe: str) -> bool:
         return any(
@@ -57,13 +57,13 @@ class PipeReaders:
         )
 
     def _scan(self) -> None:
-        self._readers, self._srun, self._passes = {}, [], 0
+        self._readers, self._slurm, self._passes = {}, [], 0
         for entry in os.scandir(self.proc):
             if not (entry.name.isascii() and entry.name.isdecimal()):
                 continue
             pid = int(entry.name)
-            if command_name(Path(entry.path)) == "srun":
-                self._srun.append(pid)
+            if command_name(Path(entry.path)) in ("srun", "slurmd"):
+                self._slurm.append(pid)
             for item in descriptors(self.proc / str(pid)):
                 is_pipe = _is_anonymous(item.target) or item.target in self._searched
                 if item.is_read and is_pipe:

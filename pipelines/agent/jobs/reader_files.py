@@ -50,7 +50,9 @@ class OutputFile:
         return cls(opened, path, (status.st_dev, status.st_ino), is_console)
 
 
-def reader_files(folder: Path, uid: int, containers: frozenset[str]) -> list[OutputFile]:
+def reader_files(
+    folder: Path, uid: int, containers: frozenset[str] = frozenset()
+) -> list[OutputFile]:
     """Return the files of a reader that may hold a job's output, newest first, at most eight.
 
     A file has to belong to the user of the job. If the job runs in a container and the reader does
