@@ -77,7 +77,7 @@ def split_by_speech(source: Source) -> Iterator[Source]:
     if rest.strip() or not parts:
         yield replace(source, text=rest)
     for rank, lines in parts.items():
-        yield Source(source.name, replace(source.label, rank=rank), b"".join(lines))
+        yield replace(source, label=replace(source.label, rank=rank), text=b"".join(lines))
 
 
 def _processes(text: bytes) -> dict[bytes, int]:

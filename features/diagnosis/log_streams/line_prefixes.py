@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["PrefixForm", "clean_text", "learn_prefixes", "sample_lines"]
+__all__ = ["RUNTIME_FORM", "PrefixForm", "clean_text", "learn_prefixes", "sample_lines"]
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
 _OVERWRITTEN = re.compile(rb"[^\r\n]*\r+(?=[^\r\n])")
@@ -50,12 +50,13 @@ def _compiled(pattern: str) -> re.Pattern[bytes]:
     return re.compile(pattern.encode())
 
 
+RUNTIME_FORM = "a container runtime"
 FORMS = (
     PrefixForm("kubectl --prefix", r"\[pod/(?P<pod>[\w.-]+)/[\w.-]+\] ?", b"[pod/"),
     PrefixForm("mpirun", r"\[\d+,(?P<task>\d{1,7})\]<std(?:err|out|diag)>: ?", b"]<std"),
     PrefixForm("Horovod", r"\[(?P<task>\d{1,7})\]<std(?:err|out)>: ?", b"]<std"),
     PrefixForm(
-        "Kubernetes",
+        RUNTIME_FORM,
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
         r" std(?:out|err) [FP](?::\S*)?(?: |$)",
         b" F ",

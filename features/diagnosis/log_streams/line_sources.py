@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from forewarn.features.diagnosis.log_streams.container_logs import unwrap_container_log
 from forewarn.features.diagnosis.log_streams.file_numbers import FileNumber, file_number
 from forewarn.features.diagnosis.log_streams.line_prefixes import (
+    RUNTIME_FORM,
     PrefixForm,
     clean_text,
     learn_prefixes,
@@ -61,11 +62,14 @@ class Source:
     label : Label
     text : bytes
         Without prefixes and colours.
+    is_container : bool
+        Whether a container runtime wrote the file, which counts the starts of the container.
     """
 
     name: str
     label: Label
     text: bytes
+    is_container: bool = False
 
 
 def split_by_writer(name: str, text: bytes) -> tuple[tuple[PrefixForm, ...], list[Source]]:
@@ -92,8 +96,11 @@ def split_by_writer(name: str, text: bytes) -> tuple[tuple[PrefixForm, ...], lis
         writers = _divided(text, forms, _Writers(_fields(forms), file_number(name)))
     except _SharedNumberError:
         writers = _divided(text, forms, _Writers(_fields(forms), None))
+    is_container = any(form.name == RUNTIME_FORM for form in forms)
     return forms, [
-        Source(name, label, b"\n".join(lines) + b"\n") for label, lines in writers if any(lines)
+        Source(name, label, b"\n".join(lines) + b"\n", is_container)
+        for label, lines in writers
+        if any(lines)
     ]
 
 

@@ -99,10 +99,12 @@ def _why_no_ranks(
         return ""
     if any(_task(item) is not None for items in files.values() for item in items):
         return "the prefixes name other writers"
-    if job.world is not None and max(files) < job.world and ranks.listed:
-        bare = family.rpartition("/")[2] == "#"
-        if bare or set(files) == set(range(job.world)):
-            return ""
+    bare = family.rpartition("/")[2] == "#"
+    if bare and not ranks.listed and all(i.source.is_container for v in files.values() for i in v):
+        return "the number counts the starts of a container"
+    is_within = job.world is not None and max(files) < job.world
+    if is_within and ranks.listed and (bare or set(files) == set(range(job.world or 0))):
+        return ""
     if len(files) < 2 or set(files) != set(range(len(files))):
         return "numbers that do not count from 0, and no text that agrees with them"
     if job.world is not None and job.world != len(files):

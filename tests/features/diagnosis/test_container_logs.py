@@ -170,6 +170,16 @@ def test_sidecars_have_no_rank() -> None:
     assert [ranks[name] for name, _ in sidecars] == [None, None, None]
 
 
+def test_starts_of_a_container_are_no_ranks() -> None:
+    files = [
+        (f"trainer/{start}.log", b"\n".join(cri(f"step {n}", [], "stdout", n)[0] for n in range(5)))
+        for start in range(2)
+    ]
+    job = read_streams(files)
+    assert job.ranks == ()
+    assert job.readings[0].why == ("its name: the number counts the starts of a container",)
+
+
 def test_rotated_file_is_the_start_of_its_log() -> None:
     first, rest = cri("[rank5]: one long line", [9], "stderr", 1)
     job = read_streams([("p/0.log.20260101-000000", first + b"\n"), ("p/0.log", rest)])

@@ -41,7 +41,7 @@ def test_rotated_logs_of_pods_are_one(tmp_path: Path) -> None:
     files = {file.name.partition("trainer/")[2]: file.read_as for file in job.files}
     current = f"ml_llm-1_{UID.format(1)}/trainer/0.log"
     assert files == {
-        "0.log": "a log with prefixes of Kubernetes, PyTorch",
+        "0.log": "a log with prefixes of a container runtime, PyTorch",
         "0.log.20261122-101900": f"the start of {current}",
         "0.log.20261122-100900.gz": f"the start of {current}",
     }
