@@ -131,7 +131,7 @@ class LoadedJob:
             is_progressing=any(result.is_progressing for result in judged.values()),
             has_logs="logs" in snapshot.parts,
             has_dumps="flight" in snapshot.parts,
-            has_status="ras" in snapshot.parts,
+            has_status=not snapshot.parts.keys().isdisjoint(("ras", "xpu_timer")),
             is_dated=is_dated,
         )
         verdict = unknown_without_progress(verdict, findings, seen, moment)

@@ -19,6 +19,7 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
     Evidence,
     JobFinding,
 )
+from forewarn.models.diagnosis.verdict.rank_absence import may_be_expected
 
 __all__ = ["Lag", "are_stuck", "find_lags", "lag_finding"]
 
@@ -153,7 +154,7 @@ def lag_finding(
 
     A single snapshot of a job that moves shows ranks behind as well, so that the finding counts
     only in a hang that other parts show. Where there are none, what is certain shows a hang: a
-    process that is gone, or a wait of minutes.
+    process that is gone, or a wait of minutes for a rank that programs do not send elsewhere.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def lag_finding(
     if not sources:
         return None
     candidates = _candidates(sources, ranks, weight)
-    is_proven = kind == "dead" or is_certain
+    is_proven = kind == "dead" or (is_certain and not may_be_expected(sources, ranks))
     return JobFinding(
         "hang",
         candidates[0].why if len(candidates) == 1 else "",

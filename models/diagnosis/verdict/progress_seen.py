@@ -16,7 +16,7 @@ _PROGRESS_PROBES = ("metrics", "stack", "collective")
 
 _CONTRADICTION = "one part shows a long stall and another progress; their clocks may differ"
 _UNDATED = "ranks wait in the dumps, which do not say how long after; use --at"
-_ONE_STATUS = "ranks wait in one status of NCCL, which says not how long: take a second one later"
+_STATUS = "ranks wait for others, maybe for a moment or by intent: add logs, or a later status"
 _CLOCK_FAULT = Fault(
     "platform",
     "state the zone of the logs with `--timezone`, or correct the clocks of the machines",
@@ -26,7 +26,8 @@ _TIME_FAULT = Fault(
     "diagnose the job again with `--at TIME`, a time at which it was known to make no progress",
 )
 _STATUS_FAULT = Fault(
-    "platform", "write a second status of NCCL a minute later, and diagnose the job with both"
+    "platform",
+    "add logs, or a second status of NCCL from five minutes later, and diagnose the job again",
 )
 _NO_STEPS = "no error was found, and no line shows that the job made progress until the end"
 _NO_LOGS = "there is no log of a rank that shows progress"
@@ -77,7 +78,7 @@ def unknown_without_progress(
     waiting = [c for f in findings if f.kind == "hang" for c in f.candidates]
     if waiting and not seen.is_dated and (seen.has_dumps or seen.has_status):
         also = verdict.also or tuple(waiting)
-        cause, fault = (_UNDATED, _TIME_FAULT) if seen.has_dumps else (_ONE_STATUS, _STATUS_FAULT)
+        cause, fault = (_UNDATED, _TIME_FAULT) if seen.has_dumps else (_STATUS, _STATUS_FAULT)
         return replace(verdict, kind="unknown", cause=cause, also=also, fault=fault)
     is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
     if seen.is_progressing or is_active:

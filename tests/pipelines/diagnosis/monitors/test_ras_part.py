@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from tests.pipelines.diagnosis.conftest import OPEN, PutDump
 from tests.pipelines.diagnosis.monitors.conftest import (
     HUNG_AT,
     MOVING_AT,
@@ -89,7 +90,7 @@ def test_single_snapshot_alone_is_unknown(tmp_path: Path, diagnose: Diagnose, fo
     verdict = diagnose(tmp_path)
     assert (verdict["kind"], names(verdict)) == ("unknown", set())
     assert [candidate["rank"] for candidate in verdict["also"]] == [15]
-    assert "second" in verdict["cause"]
+    assert "a later status" in verdict["cause"]
 
 
 def test_equal_snapshots_minutes_apart_show_hang(tmp_path: Path, diagnose: Diagnose) -> None:
@@ -98,6 +99,14 @@ def test_equal_snapshots_minutes_apart_show_hang(tmp_path: Path, diagnose: Diagn
         put_answer(tmp_path, Answer(counts, time=f"2026-05-02 09:{minute}:00"), "json", f"{minute}")
     verdict = diagnose(tmp_path)
     assert (verdict["kind"], verdict["rank"], verdict["machine"]) == ("hang", 12, "10.1.0.4")
+
+
+def test_wait_for_rank_0_may_be_intended(tmp_path: Path, diagnose: Diagnose) -> None:
+    for minute in (30, 36):  # such as while it saves
+        answer = Answer([89] + [90] * 15, time=f"2026-05-02 09:{minute}:00")
+        put_answer(tmp_path, answer, "json", f"{minute}")
+    verdict = diagnose(tmp_path)
+    assert (verdict["kind"], names(verdict)) == ("unknown", set())
 
 
 def test_loop_in_a_shell_shows_hang(tmp_path: Path, diagnose: Diagnose) -> None:
@@ -178,3 +187,39 @@ def test_archive_with_answer_is_read(put_logs: PutLogs, diagnose: Diagnose, tmp_
         for name in ("logs", "ranks.csv"):
             archive.add(folder / name, f"job/{name}")
     assert diagnose(tmp_path / "job.tar.gz", HUNG_AT)["rank"] == 7
+
+
+def test_time_out_leads_to_the_dead_rank(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    line = (
+        "[rank{0}]:[E502 09:34:50.000000000 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=64, "
+        "NumelOut=64, Timeout(ms)=1800000) ran for 1800012 milliseconds before timing out.\n"
+    )
+    for rank in {*range(SIZE)} - {5}:
+        with (folder / "logs" / f"{rank}.log").open("a") as stream:
+            stream.write(line.format(rank))
+    put_answer(folder, Answer([31] * SIZE, dead=[5], time=""), "text")
+    verdict = diagnose(folder)
+    assert (verdict["kind"], verdict["rank"]) == ("crash", 5)
+
+
+def test_error_of_another_rank_comes_first(put_logs: PutLogs, diagnose: Diagnose) -> None:
+    folder = put_logs()
+    with (folder / "logs" / "9.log").open("a") as stream:
+        stream.write(
+            "2026-05-02 09:04:58,000 - ERROR - torch.OutOfMemoryError: CUDA out of memory.\n"
+        )
+    put_answer(folder, Answer([30 - (r == 2) for r in range(SIZE)], time=""), "text")
+    verdict = diagnose(folder)
+    assert (verdict["kind"], verdict["rank"]) == ("crash", 9)
+
+
+def test_dumps_outweigh_the_status(put_dump: PutDump, diagnose: Diagnose) -> None:
+    for rank in range(4):
+        rows = [("dp0", seq, seq * 2.0) for seq in range(4)]
+        folder = put_dump(rank, rows if rank == 2 else [*rows, ("dp0", 4, 8.0, OPEN)])
+    put_answer(folder, Answer([5, 4, 5, 5], time=""), "json")
+    verdict = diagnose(folder, "2026-11-22T02:00:00Z")
+    assert (verdict["kind"], verdict["rank"]) == ("hang", 2)
+    assert verdict["also"] == []  # rank 1 waits in its dump

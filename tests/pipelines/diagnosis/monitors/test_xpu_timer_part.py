@@ -63,7 +63,7 @@ def put_scrapes(
 
 
 @EVERY
-@given(rank=st.integers(0, SIZE - 1), is_alone=st.booleans())
+@given(rank=st.integers(1, SIZE - 1), is_alone=st.booleans())
 def test_rank_without_kernel_is_named(
     put_logs: PutLogs, diagnose: Diagnose, tmp_path: Path, rank: int, is_alone: bool
 ) -> None:
@@ -88,6 +88,13 @@ def test_few_ranks_that_hang_accuse_none(
     put_scrapes(folder, hung)
     verdict = diagnose(folder, MOVING_AT)
     assert (verdict["kind"], names(verdict), verdict["also"]) == ("none", set(), [])
+
+
+def test_rank_0_without_kernel_may_save(tmp_path: Path, diagnose: Diagnose) -> None:
+    put_scrapes(tmp_path, range(1, SIZE))
+    verdict = diagnose(tmp_path)
+    assert (verdict["kind"], names(verdict)) == ("unknown", set())
+    assert [candidate["rank"] for candidate in verdict["also"]] == [0]
 
 
 def test_all_ranks_in_kernel_hang_without_culprit(tmp_path: Path, diagnose: Diagnose) -> None:
