@@ -32,7 +32,9 @@ _LOG_LINE = re.compile(
     rb"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\S* +\S|\[\w*\d+\]:|\S+:\d+:\d+ \[\d*\] NCCL)",
     re.MULTILINE,
 )
-_XPU_TIMER = re.compile(rb"(?:#.*\n|\s*\n|\w+(?:\{.*\})? [-+.\w]+\r?\n)*XPU_TIMER_[A-Z0-9_]+\{")
+_XPU_TIMER = re.compile(
+    rb"(?:#.*\n|[ \t\r]*\n|\w+(?:\{.*\})? [-+.\w]+\r?\n)*XPU_TIMER_[A-Z0-9_]+\{"
+)
 _JSON_STACKS = re.compile(rb'\[\s*\{\s*"')
 _TEXT_STACKS = re.compile(rb"(?:.*\n){0,4}(?:\x1b\[[\d;]*m)*Process (?:\x1b\[[\d;]*m)*\d+")
 _PY_SPY_THREAD = re.compile(rb"^(?:\x1b\[[\d;]*m)*Thread .{1,60}\((?:active|idle)", re.MULTILINE)

@@ -22,7 +22,7 @@ _MISSING_LIST = re.compile(r"^ *The missing ranks?: ([\d, ]+)")
 _N_MISSING = re.compile(r"^ *Missing communicator data from (\d{1,7}) rank")
 _STATUS = re.compile(r"have status ([A-Z]+)|has status ([A-Z]+)")
 _PROCESS = re.compile(
-    r"\bRank (\d{1,7}).* GPUs? (\d{1,4}).* managed by process (\d{1,10}) on node (\S+)"
+    r"^ *Rank (\d{1,7}).{0,90} GPUs? (\d{1,4}).{0,90} managed by process (\d{1,10}) on node (\S+)"
 )
 
 
@@ -64,7 +64,7 @@ class CommunicatorSection:
 
     def read(self, line: str) -> None:
         """Read a line of the section."""
-        if match := _PROCESS.search(line):
+        if match := _PROCESS.match(line):
             self._processes[int(match[1])] = GpuProcess(match[4], int(match[3]), int(match[2]))
         if match := _OPERATIONS.search(line):
             self._operation = match[1] or "collective"

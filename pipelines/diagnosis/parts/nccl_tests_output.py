@@ -22,7 +22,7 @@ _NCCL_DEVICE: Final = re.compile(
     r"\bRank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\b"
 )
 _NCCL_AVERAGE: Final = re.compile(r"Avg bus bandwidth\s*:\s*([0-9.eE+-]+)")
-_NCCL_REPORT: Final = re.compile(r'(?m)^\{"version":\s*\d+,|^\{\s*\n\s*"version":\s*\d+,\s*\n')
+_NCCL_REPORT: Final = re.compile(r'(?m)^\{(?:[ \t]*\r?\n[ \t]*)?"version":\s*\d+,')
 _REPORT_HOST: Final = re.compile(r'"hostname":\s*"([^"\s]{1,255})"')
 _REPORT_NAME: Final = re.compile(r'"args":\s*\["(?:[^"]*/)?([^"/]+)"')
 _REPORT_SIZES: Final = re.compile(r'"minimum_bytes":\s*(\d+),\s*"maximum_bytes":\s*(\d+)')

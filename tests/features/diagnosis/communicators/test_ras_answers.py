@@ -15,7 +15,7 @@ from forewarn.features.diagnosis.communicators.communicator_state import (
 )
 from forewarn.features.diagnosis.communicators.ras_json import parse_ras_json
 from forewarn.features.diagnosis.communicators.ras_text import parse_ras_text
-from forewarn.features.diagnosis.file_content import file_content
+from forewarn.features.diagnosis.file_content import HEAD_BYTES, file_content
 
 SIZE = 16
 
@@ -131,3 +131,9 @@ def test_content_tells_answers_from_logs() -> None:
     log = f"{answer.text()}[rank3]: Watchdog caught collective operation timeout\n"
     assert file_content(log.encode()) is None
     assert file_content(f"NCCL version 2.26.5+cuda12.8\nstep 1 #0-0 ({HASH})\n".encode()) is None
+
+
+@pytest.mark.parametrize("filling", [b"\n", b" \n", b"a{}", b"#\n", b"1:", b"Errors\n===\n"])
+def test_content_of_odd_heads_is_unknown(filling: bytes) -> None:
+    """Expressions that try the same bytes again and again would not end here."""
+    assert file_content(filling * (HEAD_BYTES // len(filling))) is None

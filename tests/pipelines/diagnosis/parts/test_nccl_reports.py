@@ -141,3 +141,9 @@ def test_wrong_values_are_a_failed_test() -> None:
 def test_other_json_is_no_output() -> None:
     assert not is_nccl_output('{"version":3,"start_time":"2026-05-02 09:00:00","args":[]}')
     assert not is_nccl_output('{"round": 1, "nodes": ["a", "b"], "passed": true}')
+
+
+def test_report_spread_over_lines_is_read() -> None:
+    text = json.dumps(json.loads(report("a", "b", 31.5)), indent=2)
+    assert is_nccl_output(text)
+    assert [(*run.hosts, run.bandwidth) for run in find_nccl_runs(text)] == [("a", "b", 31.5)]
