@@ -196,7 +196,11 @@ def _read_as(name: str, forms: Sequence[str]) -> str:
         return "a machine's log"
     if name.rpartition("/")[2] == "error.json":
         return "the exception of a worker"
-    return f"a log with prefixes of {', '.join(forms)}" if forms else "a log without prefixes"
+    return (
+        f"a log with prefixes of {', '.join(dict.fromkeys(forms))}"
+        if forms
+        else "a log without prefixes"
+    )
 
 
 def _stream(item: HeardSource, job: JobRanks, machines: JobMachines) -> LogStream:

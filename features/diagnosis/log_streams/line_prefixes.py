@@ -55,11 +55,14 @@ FORMS = (
     PrefixForm("kubectl --prefix", r"\[pod/(?P<pod>[\w.-]+)/[\w.-]+\] ?", b"[pod/"),
     PrefixForm("mpirun", r"\[\d+,(?P<task>\d{1,7})\]<std(?:err|out|diag)>: ?", b"]<std"),
     PrefixForm("Horovod", r"\[(?P<task>\d{1,7})\]<std(?:err|out)>: ?", b"]<std"),
-    PrefixForm(
-        RUNTIME_FORM,
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
-        r" std(?:out|err) [FP](?::\S*)?(?: |$)",
-        b" F ",
+    *(
+        PrefixForm(
+            RUNTIME_FORM,
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
+            rf" {stream} [FP](?::\S*)?(?: |$)",
+            f" {stream} F".encode(),
+        )
+        for stream in ("stdout", "stderr")
     ),
     PrefixForm(
         "Ray",

@@ -180,6 +180,13 @@ def test_starts_of_a_container_are_no_ranks() -> None:
     assert job.readings[0].why == ("its name: the number counts the starts of a container",)
 
 
+def test_both_streams_have_one_reading() -> None:
+    lines = [*cri("step 1", [], "stdout", 1), *cri("step 2", [], "stderr", 2)]
+    job = read_streams([("0.log", b"\n".join(lines))])
+    assert [stream.text.count(b"std") for stream in job.streams] == [0]
+    assert job.readings[0].read_as == "a log with prefixes of a container runtime"
+
+
 def test_rotated_file_is_the_start_of_its_log() -> None:
     first, rest = cri("[rank5]: one long line", [9], "stderr", 1)
     job = read_streams([("p/0.log.20260101-000000", first + b"\n"), ("p/0.log", rest)])
