@@ -29,6 +29,7 @@ _MIN_OPERATIONS = 50
 _N_PERIODS = 20  # a rank may be late in one operation of many, once a step
 _MIN_SHARE = 0.1  # of the time; times in the kernel differ by some per cent between healthy ranks
 _MIN_RANKS = 4
+_MIN_STANDARD_ERRORS = 4.0
 _MICROSECONDS = 1e6
 
 
@@ -53,7 +54,9 @@ def collective_wait_findings(records: Sequence[RankCollectives], ranks: Ranks) -
     return [
         finding
         for lateness, finding in groups
-        if finding is not None and not _waits_elsewhere(finding, lateness, groups)
+        if finding is not None
+        and _is_steady(finding, lateness)
+        and not _waits_elsewhere(finding, lateness, groups)
     ]
 
 
@@ -105,6 +108,16 @@ def _by_period(
     sums: Float64Array = np.add.reduceat(own, starts, axis=1)
     for number, late in zip(job_ranks, sums, strict=True):
         yield number, Lateness(number, late, begin, span / _N_PERIODS)
+
+
+def _is_steady(finding: JobFinding, lateness: Mapping[int, Lateness]) -> bool:
+    """Return whether the slow rank is later than the others by far more than by chance."""
+    first = finding.candidates[0].rank
+    others = np.stack([late.own for rank, late in lateness.items() if rank != first])
+    excess = np.concatenate([late.own for rank, late in lateness.items() if rank == first])
+    excess = excess - np.median(others, axis=0)
+    error = float(excess.std(ddof=1) / np.sqrt(len(excess)))
+    return float(excess.mean()) >= _MIN_STANDARD_ERRORS * error
 
 
 def _waits_elsewhere(
