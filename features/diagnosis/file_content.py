@@ -73,9 +73,10 @@ def file_content(head: bytes) -> FileContent | None:
         return "py-spy stacks" if b'"frames"' in head else None
     if _XPU_TIMER.match(head):
         return "XPUTimer metrics"
-    if _RAS_TEXT.search(head[:_RAS_HEAD_BYTES]) and not _LOG_LINE.search(head):
+    start = head[:_RAS_HEAD_BYTES]
+    if b"\n=" in start and _RAS_TEXT.search(start) and not _LOG_LINE.search(head):
         return "NCCL RAS"
-    if _NATIVE_STACKS.search(head):
+    if b"#" in head and _NATIVE_STACKS.search(head):  # each stack has a frame
         return "native stacks"
     is_py_spy = _TEXT_STACKS.match(head) and _PY_SPY_THREAD.search(head)
     return "py-spy stacks" if is_py_spy else None

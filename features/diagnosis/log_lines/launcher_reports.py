@@ -12,13 +12,14 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from forewarn.features.diagnosis.log_lines.launcher_forms import LAUNCHER_FORMS, LauncherForm
+from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_matcher import find_matching_lines
 from forewarn.features.diagnosis.log_lines.log_pattern import compile_pattern
 from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.hostlist import HostlistError, expand
 from forewarn.features.time_units import SECOND
 
-__all__ = ["LaunchReport", "parse_launcher_reports"]
+__all__ = ["LaunchReport", "may_report_exit", "parse_launcher_reports"]
 
 _MAX_REPORTS = 5_000  # the last ones count
 _MAX_TASKS = 4_096  # of one line
@@ -84,8 +85,17 @@ class LaunchReport:
     by_launcher: bool = False
 
 
+def may_report_exit(line: bytes) -> bool:
+    """Return whether a line has a text without which no line is a report."""
+    return _HINTS.search(line) is not None
+
+
 def parse_launcher_reports(
-    text: bytes, before: int | None, *, zone: dt.tzinfo = dt.UTC
+    text: bytes,
+    before: int | None,
+    *,
+    zone: dt.tzinfo = dt.UTC,
+    lines: JoinedLines | None = None,
 ) -> list[LaunchReport]:
     """Return the reports in a log, in order; the last 5,000 if there are more.
 
@@ -99,6 +109,8 @@ def parse_launcher_reports(
         Determines the year of timestamps without one, as in `parse_line_timestamp`.
     zone : datetime.tzinfo
         Zone of timestamps that state none.
+    lines : JoinedLines, optional
+        At least the lines of the text that `may_report_exit`; all by default.
 
     Examples
     --------
@@ -107,7 +119,8 @@ def parse_launcher_reports(
     (3, 'node-1', -9)
     """
     reports: dict[LaunchReport, None] = {}
-    for start, end in deque(find_matching_lines(_HINTS, text), _MAX_REPORTS):
+    hinted = find_matching_lines(_HINTS, lines or JoinedLines.whole(text))
+    for start, end in deque(hinted, _MAX_REPORTS):
         for form in LAUNCHER_FORMS:
             position = text.find(form.hint.encode(), start, end)
             if position >= 0:

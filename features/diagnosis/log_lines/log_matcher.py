@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import re2
 
+from forewarn.features.diagnosis.log_lines.any_digits import any_digits
+from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_pattern import (
     MAX_MATCHER_BYTES,
     LogPattern,
@@ -14,11 +16,6 @@ from forewarn.features.diagnosis.log_lines.log_pattern import (
     compile_pattern,
     expression_bytes,
     re2_options,
-)
-from forewarn.features.diagnosis.log_lines.repeated_lines import (
-    LineSelection,
-    RepeatedLines,
-    any_digits,
 )
 
 __all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
@@ -45,8 +42,7 @@ class MatchedLine(NamedTuple):
 class LogMatcher:
     r"""A set of patterns compiled into one automaton.
 
-    The automaton is tried first: most text matches no pattern and needs no further work. Lines that
-    repeat earlier ones, up to digits, are searched once.
+    The automaton is tried first: most text matches no pattern and needs no further work.
 
     Parameters
     ----------
@@ -72,45 +68,40 @@ class LogMatcher:
         expressions = [pattern.expression for pattern in self.patterns]
         self._all = _compile_set(expressions)
         self._any_digits = _compile_set([any_digits(each) for each in (*expressions, _ERROR)])
-        self._repeated = RepeatedLines(self._could_match)
-        self._selected: tuple[bytes, LineSelection] = (b"", LineSelection(b"", [0], [0]))
 
     def first(self, line: bytes) -> LogPattern | None:
         """Return the first pattern that matches a line, or None."""
         numbers = self._numbers(line)
         return self.patterns[min(numbers)] if numbers else None
 
-    def lines(self, text: bytes, without: Container[str] = ()) -> Iterator[MatchedLine]:
+    def could_match(self, line: bytes) -> bool:
+        """Return whether a line, given with zeros for digits, could match with some digits."""
+        return bool(self._any_digits.Match(line))
+
+    def lines(
+        self, text: bytes | JoinedLines, without: Container[str] = ()
+    ) -> Iterator[MatchedLine]:
         """Yield the lines that match a pattern, in order, each with its first matching pattern.
 
         Parameters
         ----------
-        text : bytes
-            Whole lines.
+        text : bytes or JoinedLines
+            Whole lines. Offsets are those of the original text.
         without : container of str
             Ids of patterns to skip. Patterns that match many lines cost the most time.
         """
-        selection = self._select(text)
+        selection = text if isinstance(text, JoinedLines) else JoinedLines.whole(text)
         spans: dict[int, MatchedLine] = {}
         for number in sorted(self._numbers(selection.text)):
             pattern = self.patterns[number]
             if pattern.id not in without:
-                for start, end in _find_selected_lines(self._single[number], selection):
+                for start, end in find_matching_lines(self._single[number], selection):
                     spans.setdefault(start, MatchedLine(start, end, pattern))
         yield from (spans[start] for start in sorted(spans))
 
-    def error_lines(self, text: bytes) -> Iterator[tuple[int, int]]:
+    def error_lines(self, lines: JoinedLines) -> Iterator[tuple[int, int]]:
         """Yield the start and end offsets of each line that has a word for an error."""
-        yield from _find_selected_lines(self._error, self._select(text))
-
-    def _select(self, text: bytes) -> LineSelection:
-        """Return the lines to search; both searches of a text share them."""
-        if self._selected[0] is not text:
-            self._selected = (text, self._repeated.select_new(text))
-        return self._selected[1]
-
-    def _could_match(self, line: bytes) -> bool:
-        return bool(self._any_digits.Match(line))
+        yield from find_matching_lines(self._error, lines)
 
     def _numbers(self, text: bytes) -> list[int]:
         last = len(self.patterns)
@@ -128,23 +119,15 @@ def _compile_set(expressions: Sequence[str]) -> re2.Set:
     return combined
 
 
-def _find_selected_lines(
-    regular: re2._Regexp, selection: LineSelection
-) -> Iterator[tuple[int, int]]:
-    """Yield the offsets in the original text of each selected line that matches."""
-    for start, end in find_matching_lines(regular, selection.text):
-        original = selection.original_offset(start)
-        yield original, original + end - start
-
-
-def find_matching_lines(regular: re2._Regexp, text: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the start and end offsets of each line that matches an expression."""
-    position = 0
+def find_matching_lines(regular: re2._Regexp, lines: JoinedLines) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each line that matches; offsets are those of the original text."""
+    text, position = lines.text, 0
     while match := regular.search(text, position):
         start = text.rfind(b"\n", 0, match.start()) + 1
         end = text.find(b"\n", match.end())
         end = len(text) if end < 0 else end
-        yield start, end
+        original = lines.original_offset(start)
+        yield original, original + end - start
         position = end + 1
         if position > len(text):
             return

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
+from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
 from forewarn.features.diagnosis.log_lines.python_exceptions import traceback_ends
+from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
-from forewarn.features.time_units import MINUTE, SECOND
 
 __all__ = ["UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep"]
 
@@ -38,11 +39,10 @@ _MAX_EXAMINED_LINES = 50_000
 _MAX_STEPS = 100
 _STEPS_BYTES = 2**12  # before the last step
 _MAX_STEPS_PER_CHUNK = 20
+_TAIL_BYTES = 4_096
 _MAX_PHASE_LINES = 400  # the last ones are kept
 _NO_PROGRESS = ProgressForm()
-_MARK_INTERVAL = 10 * SECOND  # nanoseconds
-_SPARSE_INTERVAL = MINUTE  # nanoseconds; every line is read where timestamps are farther apart
-_STRIDE_BYTES = 4096  # one timestamp is read per stride
+_CONTEXT_BYTES = 2**16  # searched for the time of a line without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,8 @@ class LogScan:
     ----------
     hits : list of LogHit
         In order; at most 20 per pattern and attempt.
-    marks : list of int
-        Increasing line times, about 10 s apart, in nanoseconds since 1970 UTC.
-    last : int or None
-        Latest time in the log.
+    times : TimeMarks
+        When the log was written.
     starts : list of int or None
         Time of the line that starts each attempt after the first.
     unknown : Counter of str
@@ -130,8 +128,7 @@ class LogScan:
     progress: ProgressForm = _NO_PROGRESS
     zone: dt.tzinfo = dt.UTC
     hits: list[LogHit] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
-    last: int | None = None
+    times: TimeMarks = field(init=False)
     starts: list[int | None] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
     phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_MAX_PHASE_LINES))
@@ -145,30 +142,50 @@ class LogScan:
     _segments: list[tuple[int, int]] = field(default_factory=list)  # (attempt, start offset)
     _attempts: list[tuple[int, int]] = field(default_factory=list)  # the same, in the whole log
 
-    def feed(self, text: bytes, *, is_last: bool = False) -> None:
+    def __post_init__(self) -> None:
+        """Begin without times."""
+        self.times = TimeMarks(self.before, self.zone)
+
+    def feed(self, text: bytes, lines: JoinedLines | None = None, *, is_last: bool = False) -> None:
         """Scan the next chunk of the log, which must consist of whole lines.
 
         Lines of the last chunk are counted from zero: those before the end matter most.
+
+        Parameters
+        ----------
+        text : bytes
+        lines : JoinedLines, optional
+            At least the lines that patterns or words for errors match; all by default.
+        is_last : bool
         """
+        lines = lines or JoinedLines.whole(text)
         if is_last:
             self._counts.clear()
         known = set[int]()
         self._segments = [(len(self.starts), 0)]
         exhausted = {name for name, count in self._counts.items() if count >= _MAX_HITS_PER_PATTERN}
-        for start, end, pattern in self.matcher.lines(text, without=exhausted):
+        for start, end, pattern in self.matcher.lines(lines, without=exhausted):
             known.add(start)
             self._record_hit(text, start, end, pattern)
-        self._record_unknown(text, known)
-        self._record_times(text)
+        self._record_unknown(text, lines, known)
+        self.times.read(text)
         self._record_first_steps(text)
         self._record_last_steps(text, is_last=is_last)
         self.size += len(text)
-        self.tail = (self.tail + text)[-4096:]
+        self.tail = (self.tail + text[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
-    def add_exceptions(self, text: bytes) -> None:
-        """Add the ends of stack traces that no pattern matched; `text` is the whole log."""
+    def add_exceptions(self, text: bytes, lines: JoinedLines | None = None) -> None:
+        """Add the ends of stack traces that no pattern matched.
+
+        Parameters
+        ----------
+        text : bytes
+            The whole log.
+        lines : JoinedLines, optional
+            As in `traceback_ends`.
+        """
         known = {hit.offset for hit in self.hits if hit.pattern.role != "confirmation"}
-        for offset, line in traceback_ends(text):
+        for offset, line in traceback_ends(text, lines):
             if offset in known:
                 continue
             pattern = self.matcher.first(line)
@@ -180,35 +197,15 @@ class LogScan:
             self.hits.append(LogHit(pattern, time, shown, offset, attempt))
         self.hits.sort(key=lambda hit: hit.offset)
 
-    def last_before(self, at: int) -> int | None:
-        """Return the last time at or before `at`, to within 10 s, or None."""
-        if self.last is not None and self.last <= at:
-            return self.last
-        number = bisect_right(self.marks, at)
-        return self.marks[number - 1] if number else None
+    @property
+    def marks(self) -> list[int]:
+        """Increasing line times, about 10 s apart, in nanoseconds since 1970 UTC."""
+        return self.times.marks
 
-    def _record_times(self, text: bytes) -> None:
-        """Read one timestamp per 4 KiB, and every line where timestamps are far apart."""
-        end, before = 0, self.last
-        while end < len(text):
-            start, end = end, text.find(b"\n", min(end + _STRIDE_BYTES, len(text)))
-            end = len(text) if end < 0 else end + 1
-            block = text[start:end]
-            time = last_timestamp(block, self.before, zone=self.zone)
-            if time is None:
-                continue
-            if before is None or time - before > _SPARSE_INTERVAL:
-                for line in block.split(b"\n"):
-                    self._mark(parse_line_timestamp(line, self.before, zone=self.zone))
-            self._mark(time)
-            before = time
-
-    def _mark(self, time: int | None) -> None:
-        if time is None:
-            return
-        if not self.marks or time >= self.marks[-1] + _MARK_INTERVAL:
-            self.marks.append(time)
-        self.last = time if self.last is None else max(self.last, time)
+    @property
+    def last(self) -> int | None:
+        """Latest time in the log."""
+        return self.times.last
 
     def _record_hit(self, text: bytes, start: int, end: int, pattern: LogPattern) -> None:
         if self._counts[pattern.id] >= _MAX_HITS_PER_PATTERN or len(self.hits) >= _MAX_HITS:
@@ -229,10 +226,10 @@ class LogScan:
         self.hits.append(hit)
         self._counts[pattern.id] += 1
 
-    def _record_unknown(self, text: bytes, known: set[int]) -> None:
+    def _record_unknown(self, text: bytes, lines: JoinedLines, known: set[int]) -> None:
         if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
             return
-        for start, end in self.matcher.error_lines(text):
+        for start, end in self.matcher.error_lines(lines):
             self._examined += 1
             if self._new_lines >= _MAX_UNKNOWN_LINES or self._examined >= _MAX_EXAMINED_LINES:
                 return
@@ -261,11 +258,12 @@ class LogScan:
         if last is None:
             return
         start = text.rfind(b"\n", 0, max(0, last.offset - _STEPS_BYTES)) + 1
-        block = text[start:] if is_last else text[last.offset :]
-        start = start if is_last else last.offset
-        for step in self.progress.first_lines(block, _STEPS_BYTES)[-_MAX_STEPS_PER_CHUNK:]:
-            time = self._time_of_line(text, start + step.offset)
-            self.steps.append(LoggedStep(step.number, time, self.size + start + step.offset))
+        lines = self.progress.lines_up_to(last, text, start if is_last else last.offset)
+        steps = list(islice(lines, _MAX_STEPS_PER_CHUNK))[::-1]
+        times = self.times.times(text, [step.offset for step in steps])
+        for step, time in zip(steps, times, strict=True):
+            time = self._time_of_line(text, step.offset) if time is None else time
+            self.steps.append(LoggedStep(step.number, time, self.size + step.offset))
 
     def _time_of_line(self, text: bytes, offset: int) -> int | None:
         """Return the time of a line, or of the nearest earlier line with one."""
@@ -275,6 +273,6 @@ class LogScan:
         time = parse_line_timestamp(line, self.before, zone=self.zone)
         if time is not None:
             return time
-        block = text[max(0, end - 16 * _STRIDE_BYTES) : end]
+        block = text[max(0, end - _CONTEXT_BYTES) : end]
         time = last_timestamp(block, self.before, zone=self.zone)
         return self.last if time is None else time

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 import re2
 
 from forewarn.features.diagnosis.log_lines.log_pattern import MAX_MATCHER_BYTES, re2_options
 
-__all__ = ["ISO", "OBJECT_KEY", "TimeForm", "matching_forms"]
+__all__ = ["HEAD_BYTES", "ISO", "OBJECT_KEY", "TimeForm", "matching_forms"]
 
+HEAD_BYTES: Final = 160  # searched at the start of a line
 _CLOCK = rb"(?P<clock>\d\d?:\d\d:\d\d)"
 _TAIL = (  # look-around is for Python's expressions only
     rb"(?:[.,](?P<fraction>\d{1,9})(?:\.(?P<micros>\d{3})\b)?)?(?: (?P<half>[AaPp])[Mm]\b)?"

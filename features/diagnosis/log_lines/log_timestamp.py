@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
+from forewarn.features.diagnosis.log_lines.iso_times import iso_layout
 from forewarn.features.diagnosis.log_lines.log_time_forms import (
+    HEAD_BYTES,
     ISO,
     OBJECT_KEY,
     TimeForm,
@@ -18,7 +20,6 @@ from forewarn.features.time_units import DAY, MINUTE, SECOND
 
 __all__ = ["lacks_year", "last_timestamp", "parse_line_timestamp"]
 
-_HEAD_BYTES = 160  # bytes searched at the start of a line
 _KEY_BYTES = 4_096  # bytes of an object searched for the key of its time
 _VALUE_BYTES = 48
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -53,11 +54,16 @@ def parse_line_timestamp(
     >>> parse_line_timestamp(b"[rank0]:[E101 00:00:02.5 a.cpp:1] x", 10**15)
     2500000000
     """
+    layout = iso_layout(line, zone)
+    if layout is not None:
+        time = layout.time(line)
+        if time is not None:
+            return time
     if line[:1] == b"{" and (key := OBJECT_KEY.search(line[:_KEY_BYTES])):
         time = _parse(line[key.start() + 1 : key.end() + _VALUE_BYTES], before, zone)
         if time is not None:
             return time
-    return _parse(line[:_HEAD_BYTES], before, zone)
+    return _parse(line[:HEAD_BYTES], before, zone)
 
 
 def _parse(head: bytes, before: int | None, zone: dt.tzinfo) -> int | None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import re2
 
+from forewarn.features.diagnosis.log_lines.any_digits import zero_digits
 from forewarn.features.diagnosis.log_lines.log_pattern import (
     MAX_MATCHER_BYTES,
     expression_bytes,
@@ -92,6 +93,17 @@ class ProgressForm:
         """
         return next(self._lines(text, start, len(text) if end is None else end), None)
 
+    def lines_up_to(self, last: ProgressLine, text: bytes, start: int) -> Iterator[ProgressLine]:
+        """Yield the progress lines from the start of a line to a progress line, backwards."""
+        yield last
+        end = last.offset
+        while end > start:
+            offset = text.rfind(b"\n", start, end - 1) + 1 or start
+            number = _last_number(self.expressions, text[offset:end][:_MAX_LINE_BYTES])
+            if number is not None:
+                yield ProgressLine(offset, number)
+            end = offset
+
     def first_lines(self, text: bytes, count: int) -> list[ProgressLine]:
         """Return the first progress lines of a text, at most `count`."""
         return list(islice(self._lines(text, 0, len(text)), count))
@@ -99,8 +111,14 @@ class ProgressForm:
     def last(self, text: bytes, end: int | None = None) -> ProgressLine | None:
         """Return the last progress line that starts before `end`; the search begins there."""
         stop = len(text) if end is None else end
-        size = _FIRST_BLOCK_BYTES
-        while self.is_known and stop > 0:
+        if not self.is_known:
+            return None
+        last = text.rfind(b"\n", 0, max(stop - 1, 0)) + 1
+        number = _last_number(self.expressions, text[last : min(stop, last + _MAX_LINE_BYTES)])
+        if number is not None:
+            return ProgressLine(last, number)
+        stop, size = last, _FIRST_BLOCK_BYTES
+        while stop > 0:
             start = text.rfind(b"\n", 0, max(stop - size, 0)) + 1
             lines = tuple(self._lines(text, start, stop))
             if lines:
@@ -133,29 +151,57 @@ def _compiled(expression: str) -> re2._Regexp:
     return re2.compile(expression_bytes(expression), re2_options(MAX_MATCHER_BYTES))
 
 
+class _StateFields(NamedTuple):
+    """Where a line shows its state.
+
+    Attributes
+    ----------
+    number : slice
+    epoch, total : slice or None
+    scale : int
+        Of the number.
+    """
+
+    number: slice
+    epoch: slice | None
+    total: slice | None
+    scale: int
+
+
 def _last_number(expressions: tuple[str, ...], line: bytes) -> int | None:
     """Return the number of the last state that a line shows; None if it only mentions a step."""
+    fields = _state_fields(expressions, zero_digits(line))
+    if fields is None:
+        return None
+    digits = line[fields.number].replace(b",", b"")
+    value = int(digits) if digits.isdigit() else float(digits)
+    if fields.scale != 1:
+        return round(value * fields.scale)
+    if fields.epoch is None or fields.total is None:
+        return int(value)
+    return int(value) + int(line[fields.epoch]) * int(line[fields.total])
+
+
+@lru_cache(maxsize=4096)
+def _state_fields(expressions: tuple[str, ...], line: bytes) -> _StateFields | None:
+    """Return where lines show their state that are equal up to digits, which the forms ignore."""
     for expression in expressions:
         matches = list(_compiled(expression).finditer(line))
         if matches:
-            return _number(matches[-1], line)
+            return _fields_of_match(matches[-1], line)
     return None
 
 
-def _number(match: re2._Match[bytes], line: bytes) -> int | None:
-    groups = {name.decode(): index for name, index in match.re.groupindex.items()}
-    name = "share" if "share" in groups else "number"
-    number_start = match.start(groups[name])
-    state_start = line.rfind(b"\r", 0, number_start) + 1
-    if is_mention(line[state_start:].split(b"\r", 1)[0], number_start - state_start):
+def _fields_of_match(match: re2._Match[bytes], line: bytes) -> _StateFields | None:
+    groups = match.re.groupindex.items()
+    spans = {name.decode(): slice(*match.span(index)) for name, index in groups if match[index]}
+    is_share = "share" in spans
+    number = spans["share" if is_share else "number"]
+    state_start = line.rfind(b"\r", 0, number.start) + 1
+    if is_mention(line[state_start:].split(b"\r", 1)[0], number.start - state_start):
         return None
-    value = float(match[groups[name]].replace(b",", b""))
-    if name == "share":
-        return round(value * _EPOCH_SCALE)
-    if "thousands" in groups and match[groups["thousands"]]:
-        return round(value * 1_000)
-    epoch, total = (match[groups[each]] if each in groups else b"" for each in ("epoch", "total"))
-    return int(value) + (int(epoch) * int(total) if epoch and total else 0)
+    scale = _EPOCH_SCALE if is_share else 1_000 if "thousands" in spans else 1
+    return _StateFields(number, spans.get("epoch"), spans.get("total"), scale)
 
 
 @lru_cache(maxsize=1)

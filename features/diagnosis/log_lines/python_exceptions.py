@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Final
 
-__all__ = ["exception_text", "is_exception", "traceback_ends"]
+from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 
-_HEADER = b"Traceback (most recent call last)"
+__all__ = ["TRACEBACK", "exception_text", "is_exception", "traceback_ends"]
+
+TRACEBACK: Final = b"Traceback (most recent call last)"
 _MAX_TRACEBACKS = 40  # the last ones
 _MAX_FRAMES = 400  # lines of one stack trace
 _STAMP = r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d):?"  # of a container runtime
@@ -22,11 +25,17 @@ _EXCEPTION = re.compile(
 )
 
 
-def traceback_ends(text: bytes) -> Iterator[tuple[int, bytes]]:
+def traceback_ends(text: bytes, lines: JoinedLines | None = None) -> Iterator[tuple[int, bytes]]:
     r"""Yield offset and text of the line that ends each stack trace, the last traces of a log only.
 
     It is the first line after the header that is not indented, so that an exception of any name is
     found.
+
+    Parameters
+    ----------
+    text : bytes
+    lines : JoinedLines, optional
+        At least the lines of the text that contain `TRACEBACK`; all by default.
 
     Examples
     --------
@@ -34,10 +43,14 @@ def traceback_ends(text: bytes) -> Iterator[tuple[int, bytes]]:
     >>> list(traceback_ends(text))
     [(52, b'StopTraining: done')]
     """
+    lines = lines or JoinedLines.whole(text)
     starts: list[int] = []
-    position = len(text)
-    while len(starts) < _MAX_TRACEBACKS and (position := text.rfind(_HEADER, 0, position)) >= 0:
-        starts.append(position)
+    position = len(lines.text)
+    while (
+        len(starts) < _MAX_TRACEBACKS
+        and (position := lines.text.rfind(TRACEBACK, 0, position)) >= 0
+    ):
+        starts.append(lines.original_offset(position))
     for start in reversed(starts):
         end = _end_of_trace(text, start)
         if end is not None:
@@ -53,7 +66,7 @@ def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:
         line = text[position : len(text) if stop < 0 else stop]
         if not _CONTINUED.match(line):
             return (position, line) if _LETTER.search(line) else None  # a launcher's banner
-        if line.lstrip().startswith(_HEADER):
+        if line.lstrip().startswith(TRACEBACK):
             return None  # the nested trace is found by its own header
         position = stop + 1
     return None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from forewarn.features.diagnosis.log_streams.line_prefixes import clean_text, sample_lines
 
-__all__ = ["unwrap_container_log"]
+__all__ = ["has_envelope", "unwrap_container_log"]
 
 _ISO = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)"
 _TIME = re.compile(_ISO)
@@ -20,6 +20,11 @@ _UNESCAPED = re.compile(  # most lines, which need no decoder
     rb'(?m)^\{"log":"([^"\\\n]*)\\n","stream":"(stdout|stderr)","time":"(' + _ISO + rb')"\}$'
 )
 _MIN_SHARE = 0.5  # of the lines; the first and the last one may be cut
+
+
+def has_envelope(line: bytes) -> bool:
+    """Return whether a line begins with the envelope of a container runtime."""
+    return _DOCKER.match(line) is not None or _CRI.match(line) is not None
 
 
 def unwrap_container_log(text: bytes) -> bytes:

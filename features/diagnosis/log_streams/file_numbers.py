@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from forewarn.features.diagnosis.log_streams.container_files import (
     ContainerFile,
@@ -12,7 +13,7 @@ from forewarn.features.diagnosis.log_streams.container_files import (
     is_docker_file,
 )
 
-__all__ = ["FileNumber", "file_number", "is_kernel_log", "machine_of_path"]
+__all__ = ["FileNumber", "file_number", "is_kernel_log", "is_worker_error", "machine_of_path"]
 
 _TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,4})/[^/]+$")
 _SAID_RANK = re.compile(r"(?i)rank[._-]?(\d{1,7})(?!\d)")
@@ -58,6 +59,7 @@ class FileNumber:
         return self.kind != "none" and self.value == rank and (is_bare or rank > 0)
 
 
+@lru_cache(maxsize=2**14)  # asked for in turn by those who learn ranks and machines
 def file_number(name: str) -> FileNumber:
     """Read the number of a file's name.
 
@@ -113,6 +115,11 @@ def _why_no_rank(stem: str, number: re.Match[str]) -> str:
 def is_kernel_log(name: str) -> bool:
     """Return whether a file is a machine's kernel log or a list of events."""
     return _KERNEL.match(name.rpartition("/")[2]) is not None
+
+
+def is_worker_error(name: str) -> bool:
+    """Return whether a file is the exception of a torchrun worker rather than a log."""
+    return name.rpartition("/")[2] == "error.json"
 
 
 def machine_of_path(name: str, machines: Iterable[str]) -> str | None:

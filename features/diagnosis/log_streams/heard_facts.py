@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_matcher import find_matching_lines
 from forewarn.features.diagnosis.log_lines.log_pattern import compile_pattern
 
-__all__ = ["Heard", "hear"]
+__all__ = ["Heard", "hear", "may_state_fact"]
 
 _HEAD_BYTES = 2**16
 # Lines without these words state nothing; this search is several times as fast as those below.
@@ -52,7 +53,7 @@ _RENDEZVOUS = re.compile(
     rb"(?:[\s\S]{0,400}?global_world_sizes=\[(\d+))?"
 )
 _SRUN = re.compile(rb"(?m)^srun: error: ([\w.-]+): tasks? ([\d,-]+): ")
-_HOSTS = re.compile(rb"(?m)^(\d{1,3}(?:\.\d{1,3}){3})\s+([A-Za-z][\w.-]*)\b")
+_HOST = re.compile(rb"(?m)^(\d{1,3}(?:\.\d{1,3}){3})[ \t]+([A-Za-z][\w.-]*)\b")
 _MIDDLE = re.compile(rb"\[[Rr]ank ?(\d{1,7})\](?!:)")
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -94,8 +95,19 @@ class Heard:
     addresses: dict[str, str] = field(default_factory=dict)
 
 
-def hear(text: bytes) -> Heard:
+def may_state_fact(line: bytes) -> bool:
+    """Return whether a line has a word without which no line states a fact."""
+    return _FACTS.search(line) is not None or _HOST.match(line) is not None
+
+
+def hear(text: bytes, lines: JoinedLines | None = None) -> Heard:
     r"""Read what lines without prefixes state.
+
+    Parameters
+    ----------
+    text : bytes
+    lines : JoinedLines, optional
+        At least the lines that `may_state_fact`; all by default.
 
     Examples
     --------
@@ -104,8 +116,10 @@ def hear(text: bytes) -> Heard:
     ({(3, 4): 1}, {'n1': 1})
     """
     heard = Heard()
-    start = text[:_HEAD_BYTES]
-    text = b"".join(text[begin : end + 1] for begin, end in find_matching_lines(_FACTS, text))
+    lines = lines or JoinedLines.whole(text)
+    start = lines.part_before(_HEAD_BYTES)
+    facts = find_matching_lines(_FACTS, lines)
+    text = b"".join([text[begin : end + 1] for begin, end in facts])
     _hear_ranks(text, heard)
     if b"NCCL" in text:
         for process, count in Counter(_NCCL_PROCESS.findall(text)).items():
@@ -178,7 +192,7 @@ def _hear_slurm(text: bytes, start: bytes, heard: Heard) -> None:
     if b"srun: error: " in text:
         for match in _SRUN.finditer(text):
             heard.tasks.update((task, match[1].decode()) for task in _tasks(match[2].decode()))
-    for match in _HOSTS.finditer(start):
+    for match in _HOST.finditer(start):
         heard.addresses.setdefault(match[1].decode(), match[2].decode())
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TypeAlias
 
+from forewarn.features.diagnosis.log_lines.line_selection import (
+    LinePurpose,
+    LineSelection,
+    LineSelector,
+)
 from forewarn.features.diagnosis.log_streams.container_files import continued_file
-from forewarn.features.diagnosis.log_streams.file_numbers import file_number, is_kernel_log
+from forewarn.features.diagnosis.log_streams.container_logs import unwrap_container_log
+from forewarn.features.diagnosis.log_streams.file_numbers import (
+    file_number,
+    is_kernel_log,
+    is_worker_error,
+)
 from forewarn.features.diagnosis.log_streams.heard_facts import hear
 from forewarn.features.diagnosis.log_streams.heard_sources import (
     HeardSource,
@@ -16,17 +26,22 @@ from forewarn.features.diagnosis.log_streams.heard_sources import (
     split_by_speech,
 )
 from forewarn.features.diagnosis.log_streams.job_ranks import JobRanks
+from forewarn.features.diagnosis.log_streams.line_prefixes import MIN_LABELS, PrefixForm, clean_text
 from forewarn.features.diagnosis.log_streams.line_sources import Source, split_by_writer
 from forewarn.features.diagnosis.log_streams.machine_names import JobMachines, learn_machines
 from forewarn.features.diagnosis.log_streams.rank_numbers import learn_ranks
 from forewarn.features.diagnosis.ranks import Ranks
 
-__all__ = ["FileReading", "JobStreams", "LogStream", "read_streams"]
+__all__ = ["FileReading", "JobStreams", "LogStream", "Visit", "read_streams"]
 
 _HEAD_BYTES = 2**14
 _MAX_BINARY_SHARE = 0.05  # of bytes that do not occur in text
-_BINARY_BYTES = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_BINARY_BYTES = bytes((*range(7), *range(14, 27), *range(28, 32), 127))
 _TABLES = (".csv", ".parquet", ".pkl", ".pickle", ".npz")
+
+
+Visit: TypeAlias = Callable[[Source, LineSelection], None]
+_Selected: TypeAlias = tuple[HeardSource, LineSelection]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +58,7 @@ class LogStream:
     attempt : int
         Attempt in torchrun's tree.
     text : bytes
-        Without prefixes and colours.
+        Without prefixes and colours; empty if it was not kept.
     """
 
     name: str
@@ -51,11 +66,6 @@ class LogStream:
     machine: str | None
     attempt: int
     text: bytes
-
-    @property
-    def is_error(self) -> bool:
-        """Whether it is the exception of a worker rather than a log."""
-        return self.name.rpartition("/")[2] == "error.json"
 
     @property
     def is_kernel(self) -> bool:
@@ -118,7 +128,12 @@ class JobStreams:
         return tuple(sorted({stream.rank for stream in self.streams if stream.rank is not None}))
 
 
-def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None) -> JobStreams:
+def read_streams(
+    files: Iterable[tuple[str, bytes]],
+    ranks: Ranks | None = None,
+    selector: LineSelector | None = None,
+    visit: Visit | None = None,
+) -> JobStreams:
     r"""Divide the files of a job into streams by rank and machine.
 
     Parameters
@@ -127,6 +142,11 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
         Path below the job's folder, and content; of rotated files the oldest first.
     ranks : Ranks, optional
         From `ranks.csv`. Without it, ranks and machines are learned from the text.
+    selector : LineSelector, optional
+        Selects at least the lines that state facts or have prefixes; by default all lines.
+    visit : callable, optional
+        Reads each source in the order of the streams, with the lines that were selected. The texts
+        are not kept then, so that those of one file at a time are in memory.
 
     Examples
     --------
@@ -135,6 +155,7 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
     [(1, b'a\n'), (0, b'b\n')]
     """
     table = Ranks({}, listed=False) if ranks is None else ranks
+    selector = selector or LineSelector(lambda _: ~LinePurpose(0))
     heard: list[HeardSource] = []
     readings: dict[str, FileReading] = {}
     for _, parts in groupby(files, key=lambda file: continued_file(file[0])):
@@ -143,8 +164,12 @@ def read_streams(files: Iterable[tuple[str, bytes]], ranks: Ranks | None = None)
         if reason:
             readings[name] = FileReading(name, None, (reason,))
             continue
-        forms, sources = split_by_writer(name, text)
-        heard += _heard(name, sources)
+        forms, items = _read_file(name, text, selector)
+        for item, selection in items:
+            if visit is not None:
+                visit(item.source, selection)
+                item = replace(item, source=replace(item.source, text=b""))
+            heard.append(item)
         readings[name] = FileReading(name, _read_as(name, [form.name for form in forms]))
     job = learn_ranks(heard, table)
     machines = learn_machines(heard, job, table)
@@ -175,26 +200,52 @@ def _why_no_log(name: str, text: bytes) -> str:
 
 
 def _is_binary(head: bytes) -> bool:
-    return b"\0" in head or len(_BINARY_BYTES.findall(head)) > _MAX_BINARY_SHARE * len(head)
+    binary = len(head) - len(head.translate(None, _BINARY_BYTES))
+    return b"\0" in head or binary > _MAX_BINARY_SHARE * len(head)
 
 
-def _heard(name: str, sources: Sequence[Source]) -> Iterator[HeardSource]:
-    """Yield the sources with what they state; a console is divided by the ranks that speak."""
-    for source in sources:
-        heard = hear(source.text)
-        item = HeardSource(source, heard)
-        speaks = heard.ranks or heard.communicators
-        if source.label.rank is None and speaks and not is_one_rank(item):
-            parts = [source] if is_kernel_log(name) else split_by_speech(source)
-            yield from (HeardSource(part, hear(part.text)) for part in parts)
-        else:
-            yield item
+def _read_file(
+    name: str, text: bytes, selector: LineSelector
+) -> tuple[tuple[PrefixForm, ...], Iterator[_Selected]]:
+    """Return the prefixes of a file, and its sources."""
+    selection = selector.select(text)
+    raw = text
+    if selection.count(LinePurpose.ENVELOPE):
+        text = unwrap_container_log(text)
+    text = clean_text(text)
+    if text is not raw:
+        selection = selector.select(text)
+    hinted = selection.joined(LinePurpose.HINT, text).text
+    is_labelled = selection.count(LinePurpose.LABEL) >= MIN_LABELS
+    forms, sources = split_by_writer(name, text, hinted, may_be_labelled=is_labelled)
+    items = (_heard(source, selector, None if forms else selection) for source in sources)
+    return forms, (part for item in items for part in _divided(item, selector))
+
+
+def _heard(
+    source: Source, selector: LineSelector, selection: LineSelection | None = None
+) -> _Selected:
+    """Return a source with what it states."""
+    selection = selection or selector.select(source.text)
+    facts = selection.joined(LinePurpose.FACT, source.text)
+    return HeardSource(source, hear(source.text, facts)), selection
+
+
+def _divided(selected: _Selected, selector: LineSelector) -> Iterator[_Selected]:
+    """Yield a source, or a console's lines by the ranks that speak."""
+    item, _ = selected
+    speaks = item.heard.ranks or item.heard.communicators
+    is_console = item.source.label.rank is None and speaks and not is_one_rank(item)
+    if is_console and not is_kernel_log(item.source.name):
+        yield from (_heard(part, selector) for part in split_by_speech(item.source))
+    else:
+        yield selected
 
 
 def _read_as(name: str, forms: Sequence[str]) -> str:
     if is_kernel_log(name):
         return "a machine's log"
-    if name.rpartition("/")[2] == "error.json":
+    if is_worker_error(name):
         return "the exception of a worker"
     return (
         f"a log with prefixes of {', '.join(dict.fromkeys(forms))}"
@@ -206,5 +257,9 @@ def _read_as(name: str, forms: Sequence[str]) -> str:
 def _stream(item: HeardSource, job: JobRanks, machines: JobMachines) -> LogStream:
     rank = job.rank(item)
     return LogStream(
-        item.source.name, rank, machines.machine(item, rank), item.number.attempt, item.source.text
+        item.source.name,
+        rank,
+        machines.machine(item, rank),
+        item.number.attempt,
+        item.source.text,
     )

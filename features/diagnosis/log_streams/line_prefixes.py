@@ -8,12 +8,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["RUNTIME_FORM", "PrefixForm", "clean_text", "learn_prefixes", "sample_lines"]
+from forewarn.features.diagnosis.log_lines.any_digits import zero_digits
+
+__all__ = [
+    "MIN_LABELS",
+    "RUNTIME_FORM",
+    "PrefixForm",
+    "clean_text",
+    "has_hint",
+    "learn_prefixes",
+    "may_have_label",
+    "sample_lines",
+]
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07")
 _OVERWRITTEN = re.compile(rb"[^\r\n]*\r+(?=[^\r\n])")
 _MIN_SHARE = 0.5  # of the lines; a launcher's own lines carry no prefix
-_MIN_LINES = 4
+MIN_LABELS = 4
 _SAMPLE_BYTES = 16 * 1024
 _MAX_LAYERS = 5
 _TRIED = 8
@@ -81,6 +92,7 @@ FORMS = (
         r"(?:\| )?",
     ),
 )
+_HINTS = frozenset(form.hint for form in FORMS if form.hint)
 _UNKNOWN = re.compile(rb"([\[({<]?[A-Za-z_. -]{0,16})(\d{1,5})([\])}>:|]{1,2}(?: |$)|\]:| \| )")
 _COUNTERS = re.compile(rb"(?i)step|iter|epoch|batch|line")
 
@@ -102,25 +114,52 @@ def clean_text(text: bytes) -> bytes:
 
 def sample_lines(text: bytes) -> list[bytes]:
     """Return lines of the start, the middle and the end of a text, without empty ones."""
+    return _sample(text).split(b"\n")
+
+
+def _sample(text: bytes) -> bytes:
     parts = [text]
     if len(text) > 4 * _SAMPLE_BYTES:
         middle = len(text) // 2
         starts = (0, middle, len(text) - _SAMPLE_BYTES)
         parts = [text[start : start + _SAMPLE_BYTES] for start in starts]
-    lines: list[bytes] = []
-    for number, part in enumerate(parts):
-        whole = part.split(b"\n")
-        lines += whole[1:] if number else whole  # the first one is cut
-    return [line for line in lines if line.strip()]
+    first, *others = parts
+    whole = (part[part.find(b"\n") + 1 :] for part in others)  # the first line is cut
+    sample = b"\n".join(part.removesuffix(b"\n") for part in (first, *whole))
+    if all(head.strip() for head in _heads(sample)):
+        return sample
+    return b"\n".join(line for line in sample.split(b"\n") if line.strip())
 
 
-def learn_prefixes(text: bytes) -> tuple[PrefixForm, ...]:
+def _heads(sample: bytes) -> Counter[bytes]:
+    """Return how often each line occurs, with zeros for digits, which no prefix tells apart."""
+    return Counter(zero_digits(sample).split(b"\n"))
+
+
+def has_hint(line: bytes) -> bool:
+    """Return whether a line has the text of a prefix that need not recur."""
+    return any(hint in line for hint in _HINTS)
+
+
+def may_have_label(line: bytes) -> bool:
+    """Return whether a line begins with what is a prefix if it recurs on most lines."""
+    forms = (form for form in FORMS if not form.hint)
+    return _UNKNOWN.match(line) is not None or any(form.matches(line) for form in forms)
+
+
+def learn_prefixes(
+    text: bytes, hinted: bytes | None = None, *, may_be_labelled: bool = True
+) -> tuple[PrefixForm, ...]:
     r"""Return the prefixes of a log, outermost first.
 
     Parameters
     ----------
     text : bytes
         Without colours.
+    hinted : bytes, optional
+        At least the lines that `has_hint`; all by default.
+    may_be_labelled : bool
+        Whether four lines or more `may_have_label`.
 
     Examples
     --------
@@ -128,34 +167,48 @@ def learn_prefixes(text: bytes) -> tuple[PrefixForm, ...]:
     >>> [form.name for form in learn_prefixes(text)]
     ['srun --label', 'PyTorch']
     """
-    lines = sample_lines(text)
-    present = {hint for hint in {form.hint for form in FORMS} if _contains(text, hint)}
-    hinted = [form for form in FORMS if form.hint in present]
+    hinted = text if hinted is None else hinted
+    present = {hint for hint in _HINTS if hint in hinted}
+    if not present and not may_be_labelled:
+        return ()
+    sample = _sample(text)
+    forms = [form for form in FORMS if form.hint in present]
     layers: list[PrefixForm] = []
     while len(layers) < _MAX_LAYERS:
         form = _outermost(
-            lines, text, [*hinted, *(form for form in FORMS if not form.hint)], layers
+            sample, text, [*forms, *(form for form in FORMS if not form.hint)], layers
         )
         if form is None:
             break
         layers.append(form)
-        lines = [_without(form, line) for line in lines]
-    missing = [form for form in hinted if form not in layers and _occurs(form, text)]
+        sample = b"\n".join(_without(form, line) for line in sample.split(b"\n"))
+    missing = [form for form in forms if form not in layers and _occurs(form, hinted)]
     return (*layers, *missing)
 
 
 def _outermost(
-    lines: Sequence[bytes],
+    sample: bytes,
     text: bytes,
     forms: Sequence[PrefixForm],
     used: Sequence[PrefixForm],
 ) -> PrefixForm | None:
     """Return the form that most lines begin with, or None if none recurs."""
-    counts = {form: _recurrence(form, lines, text) for form in forms if form not in used}
+    heads = _heads(sample)
+    frequent = [form for form in forms if form not in used and _is_frequent(form, heads)]
+    if not frequent and not any(map(_UNKNOWN.match, heads)):
+        return None
+    lines = sample.split(b"\n")
+    counts = {form: _recurrence(form, lines, text) for form in frequent}
     best = max(counts, key=lambda form: counts[form], default=None)
     if best is not None and counts[best]:
         return best
     return None if any(form.name.startswith("learned") for form in used) else _learn(lines)
+
+
+def _is_frequent(form: PrefixForm, heads: Counter[bytes]) -> bool:
+    """Return whether enough lines have a form, which ignores the digits in it."""
+    count = sum(count for head, count in heads.items() if form.matches(head))
+    return count >= (1 if form.hint else max(MIN_LABELS, _MIN_SHARE * heads.total()))
 
 
 def _recurrence(form: PrefixForm, lines: Sequence[bytes], text: bytes) -> int:
@@ -163,7 +216,7 @@ def _recurrence(form: PrefixForm, lines: Sequence[bytes], text: bytes) -> int:
     matches = [match for line in lines if (match := form.matches(line))]
     if form.hint:
         return len(matches)
-    if len(matches) < max(_MIN_LINES, _MIN_SHARE * len(lines)):
+    if len(matches) < max(MIN_LABELS, _MIN_SHARE * len(lines)):
         return 0
     values = Counter(value for match in matches for value in match.groups())
     is_label = _is_label(values, len(matches)) or _returns(matches, text)
@@ -173,7 +226,16 @@ def _recurrence(form: PrefixForm, lines: Sequence[bytes], text: bytes) -> int:
 def _returns(matches: Sequence[re.Match[bytes]], text: bytes) -> bool:
     """Return whether labels occur again far away, as those of a job of many ranks do."""
     tried = [match[0] for match in matches[:: 1 + len(matches) // _TRIED]]
-    return all(text.count(b"\n" + prefix) >= _MIN_RETURNS for prefix in tried)
+    return all(_occurs_often(text, b"\n" + prefix) for prefix in tried)
+
+
+def _occurs_often(text: bytes, part: bytes) -> bool:
+    position = -1
+    for _ in range(_MIN_RETURNS):
+        position = text.find(part, position + 1)
+        if position < 0:
+            return False
+    return True
 
 
 def _is_label(values: Counter[bytes], lines: int) -> bool:
@@ -198,7 +260,7 @@ def _learn(lines: Sequence[bytes]) -> PrefixForm | None:
     if not heads:
         return None
     (before, after), values = max(heads.items(), key=lambda item: item[1].total())
-    if values.total() < max(_MIN_LINES, _MIN_SHARE * len(lines)) or _COUNTERS.search(before):
+    if values.total() < max(MIN_LABELS, _MIN_SHARE * len(lines)) or _COUNTERS.search(before):
         return None
     if len(values) < 2 or not _is_numbering(map(int, values)):
         return None
@@ -213,11 +275,6 @@ def _learn(lines: Sequence[bytes]) -> PrefixForm | None:
 def _without(form: PrefixForm, line: bytes) -> bytes:
     match = form.matches(line)
     return line[match.end() :] if match else line
-
-
-def _contains(text: bytes, hint: bytes) -> bool:
-    """Return whether a text has a hint; the search for one byte is 20 times as fast."""
-    return bool(hint) and (b"]" in text or b"]" not in hint) and hint in text
 
 
 def _occurs(form: PrefixForm, text: bytes) -> bool:

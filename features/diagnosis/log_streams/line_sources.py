@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from forewarn.features.diagnosis.log_streams.container_logs import unwrap_container_log
+import numpy as np
+
 from forewarn.features.diagnosis.log_streams.file_numbers import FileNumber, file_number
+from forewarn.features.diagnosis.log_streams.labelled_lines import Values, read_labels
 from forewarn.features.diagnosis.log_streams.line_prefixes import (
     RUNTIME_FORM,
     PrefixForm,
-    clean_text,
     learn_prefixes,
     sample_lines,
 )
@@ -20,7 +21,6 @@ __all__ = ["Label", "Source", "split_by_writer"]
 
 _NUMBERS = ("rank", "local", "task")
 _GROUP = re.compile(r"\(\?P<(\w+)>")
-_ENVELOPE_TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 _OWN_TIME = re.compile(
     rb"\W{0,2}(?:\[[Rr]ank ?\d+\]:)?\W{0,2}(?:\d{4}-\d\d-\d\d|[IWEF]\d{3,4} \d\d:)"
 )
@@ -72,14 +72,25 @@ class Source:
     is_container: bool = False
 
 
-def split_by_writer(name: str, text: bytes) -> tuple[tuple[PrefixForm, ...], list[Source]]:
+def split_by_writer(
+    name: str, text: bytes, hinted: bytes | None = None, *, may_be_labelled: bool = True
+) -> tuple[tuple[PrefixForm, ...], Iterator[Source]]:
     r"""Remove the prefixes of a file, and divide its lines by what they say.
+
+    Parameters
+    ----------
+    name : str
+    text : bytes
+        Without colours.
+    hinted : bytes, optional
+    may_be_labelled : bool
+        As in `learn_prefixes`.
 
     Returns
     -------
     tuple of PrefixForm
         Outermost first.
-    list of Source
+    iterator of Source
         In the order of their first lines.
 
     Examples
@@ -88,29 +99,43 @@ def split_by_writer(name: str, text: bytes) -> tuple[tuple[PrefixForm, ...], lis
     >>> [(source.label.task, source.text) for source in sources]
     [(0, b'a\nc\n'), (1, b'b\nd\n')]
     """
-    text = clean_text(unwrap_container_log(text))
-    forms = learn_prefixes(text)
-    if not forms:
-        return (), [Source(name, Label(), text)]
+    forms = learn_prefixes(text, hinted, may_be_labelled=may_be_labelled)
+    return forms, _divided(name, text, forms) if forms else iter((Source(name, Label(), text),))
+
+
+def _divided(name: str, text: bytes, forms: Sequence[PrefixForm]) -> Iterator[Source]:
+    """Yield the lines without prefixes by their writers."""
+    has_envelopes = any(not _GROUP.search(form.pattern) for form in forms)
+    keeps_times = has_envelopes and not _programs_write_times(text, forms)
+    lines = read_labels(text, _joined(forms), keeps_times=keeps_times)
+    fields = _fields(forms)
     try:
-        writers = _divided(text, forms, _Writers(_fields(forms), file_number(name)))
+        writers = _numbered_writers(lines.values, _Writers(fields, file_number(name)))
     except _SharedNumberError:
-        writers = _divided(text, forms, _Writers(_fields(forms), None))
+        writers = _numbered_writers(lines.values, _Writers(fields, None))
     is_container = any(form.name == RUNTIME_FORM for form in forms)
-    return forms, [
-        Source(name, label, b"\n".join(lines) + b"\n", is_container)
-        for label, lines in writers
-        if any(lines)
-    ]
+    numbers, labels = writers
+    writer_of_line = np.array(numbers, np.int64)[lines.numbers]
+    order = np.argsort(writer_of_line, kind="stable")
+    limits = np.searchsorted(writer_of_line[order], np.arange(len(labels) + 1))
+    for label, own in zip(labels, np.split(order, limits[1:-1]), strict=True):
+        rest = lines.without_prefixes(own)
+        if rest:
+            yield Source(name, label, rest, is_container)
 
 
 class _SharedNumberError(Exception):
     """Two ranks have the same local rank or task: a console of several machines."""
 
 
+def _numbered_writers(values: Iterable[Values], writers: _Writers) -> tuple[list[int], list[Label]]:
+    """Return the number of the writer under each of some values, and the writers' labels."""
+    return [writers.number_of(each) for each in values], writers.labels()
+
+
 @dataclass(slots=True)
 class _Writers:
-    """Lists of lines by writer, so that lines with and without a rank keep their order.
+    """Numbers of writers, so that lines with and without a rank keep their order.
 
     Attributes
     ----------
@@ -121,18 +146,18 @@ class _Writers:
 
     fields: tuple[str, ...]
     number: FileNumber | None
-    lists: dict[Label, list[bytes]] = field(default_factory=dict)
+    numbers: dict[Label, int] = field(default_factory=dict)
     ranks: dict[Label, int] = field(default_factory=dict)
 
-    def open(self, values: Sequence[bytes | None]) -> list[bytes]:
-        """Return the list of a writer that is met for the first time under these values."""
+    def number_of(self, values: Values) -> int:
+        """Return the number of the writer that is met under these values."""
         label = _label(self.fields, values)
         base = replace(label, rank=None)
         if self.number is None or not self._is_one_writer(base, label.rank):
-            return self.lists.setdefault(label, [])
+            return self.numbers.setdefault(label, len(self.numbers))
         if label.rank is not None and self.ranks.setdefault(base, label.rank) != label.rank:
             raise _SharedNumberError
-        return self.lists.setdefault(base, [])
+        return self.numbers.setdefault(base, len(self.numbers))
 
     def _is_one_writer(self, base: Label, rank: int | None) -> bool:
         number = self.number
@@ -140,39 +165,9 @@ class _Writers:
             return True
         return number.value is not None and number.agrees(number.value if rank is None else rank)
 
-    def labelled(self) -> list[tuple[Label, list[bytes]]]:
-        """Return the lines by label, with the ranks that were met."""
-        return [
-            (replace(label, rank=self.ranks.get(label, label.rank)), lines)
-            for label, lines in self.lists.items()
-        ]
-
-
-def _divided(
-    text: bytes, forms: Sequence[PrefixForm], writers: _Writers
-) -> list[tuple[Label, list[bytes]]]:
-    """Return the lines without prefixes by their writers."""
-    match = _joined(forms).match
-    lists: dict[tuple[bytes | None, ...], list[bytes]] = {}
-    has_envelopes = any(not _GROUP.search(form.pattern) for form in forms)
-    keeps_times = has_envelopes and not _programs_write_times(text, forms)
-    seconds: dict[tuple[bytes | None, ...], bytes] = {}
-    for line in text.removesuffix(b"\n").split(b"\n"):
-        prefix = match(line)
-        if prefix is None:  # every layer is optional, so that each line matches
-            continue
-        values, rest = prefix.groups(), line[prefix.end() :]
-        if keeps_times and rest and (time := _ENVELOPE_TIME.search(line, 0, prefix.end())):
-            # The lines of a traceback stay together: they have the time of the first one.
-            if seconds.get(values) != time[1]:
-                rest = time[0] + b" " + rest
-            seconds[values] = time[1]
-        if values in lists:
-            lists[values].append(rest)
-        else:
-            lists[values] = writers.open(values)
-            lists[values].append(rest)
-    return writers.labelled()
+    def labels(self) -> list[Label]:
+        """Return the writers' labels, with the ranks that were met."""
+        return [replace(each, rank=self.ranks.get(each, each.rank)) for each in self.numbers]
 
 
 def _programs_write_times(text: bytes, forms: Sequence[PrefixForm]) -> bool:

@@ -95,7 +95,7 @@ class JobAttempt:
         for log in self.logs:
             if log.rank is None or log.scan is None or not log.scan.size:
                 continue
-            time, before = log.scan.last_before(self.at), writes.get(log.rank)
+            time, before = log.scan.times.last_before(self.at), writes.get(log.rank)
             known = [moment for moment in (time, before) if moment is not None]
             writes[log.rank] = max(known, default=None)
         return writes

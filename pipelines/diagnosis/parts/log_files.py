@@ -13,11 +13,12 @@ from forewarn.pipelines.diagnosis.parts.captures import is_capture, name_in_job
 from forewarn.pipelines.diagnosis.parts.job_folder import PARTS, UNSEEN, JobFolder, JobFolderError
 from forewarn.pipelines.storage.files.regular_files import files_below
 
-__all__ = ["log_files", "read_bounded"]
+__all__ = ["log_files", "read_bounded", "read_end"]
 
 _MAX_TOTAL_BYTES = 2**31
 _MAX_FILE_BYTES = 2**28
 _MAX_UNPACKED_BYTES = 2**30
+_END_BYTES = 2**16
 _HEAD_BYTES = 2**20  # a job's start says who the writers are
 
 
@@ -69,7 +70,7 @@ def read_bounded(path: Path, files: int) -> tuple[bytes, str]:
     size = path.stat().st_size
     with path.open("rb") as stream:
         if size <= limit:
-            return stream.read(limit), ""
+            return stream.read(size), ""  # a larger limit would be allocated first
         head = stream.read(_HEAD_BYTES)
         stream.seek(size - (limit - _HEAD_BYTES))
         tail = stream.read(limit - _HEAD_BYTES)
@@ -102,3 +103,12 @@ def _unpacked(path: Path, limit: int) -> tuple[bytes, str]:
         return head + end, why
     text, left_out = _without_middle(head, end, size)
     return text, why or left_out
+
+
+def read_end(path: Path) -> bytes:
+    """Return the last 64 KiB of a file's text."""
+    if path.suffix == ".gz":
+        return _unpacked(path, 2 * _HEAD_BYTES)[0][-_END_BYTES:]
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _END_BYTES))
+        return stream.read(_END_BYTES)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 
 from forewarn.features.diagnosis.error_report import ErrorReport, parse_dlrover_errors, parse_error
 from forewarn.features.diagnosis.log_lines.launcher_reports import (
     LaunchReport,
+    may_report_exit,
     parse_launcher_reports,
+)
+from forewarn.features.diagnosis.log_lines.line_selection import (
+    LinePurpose,
+    LineSelection,
+    LineSelector,
 )
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_scan import LogScan
@@ -19,9 +25,26 @@ from forewarn.features.diagnosis.log_lines.log_timestamp import (
     parse_line_timestamp,
 )
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.log_lines.python_exceptions import TRACEBACK
+from forewarn.features.diagnosis.log_streams.container_logs import has_envelope
+from forewarn.features.diagnosis.log_streams.file_numbers import is_worker_error
+from forewarn.features.diagnosis.log_streams.heard_facts import may_state_fact
 from forewarn.features.diagnosis.log_streams.job_streams import LogStream
+from forewarn.features.diagnosis.log_streams.line_prefixes import (
+    clean_text,
+    has_hint,
+    may_have_label,
+)
+from forewarn.features.diagnosis.log_streams.line_sources import Source
 
-__all__ = ["DlroverReport", "ScannedLog", "last_timestamp_with_year", "scan_stream"]
+__all__ = [
+    "DlroverReport",
+    "LogContent",
+    "ScannedLog",
+    "last_time_with_year",
+    "line_selector",
+    "read_content",
+]
 
 _CHUNK_BYTES = 2**18
 _MAX_LINE_BYTES = 2**20
@@ -48,13 +71,11 @@ class DlroverReport:
 
 
 @dataclass(slots=True)
-class ScannedLog:
-    """A scanned stream of the logs.
+class LogContent:
+    """What was read in the text of a stream.
 
     Attributes
     ----------
-    stream : LogStream
-        Without its text.
     scan : LogScan or None
         None for an error file.
     error : ErrorReport or None
@@ -65,12 +86,30 @@ class ScannedLog:
         Reason why the stream cannot be used; empty if it can.
     """
 
-    stream: LogStream
     scan: LogScan | None = None
     error: ErrorReport | None = None
     master: list[DlroverReport] = field(default_factory=list)
     launches: list[LaunchReport] = field(default_factory=list)
     blind: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ScannedLog(LogContent):
+    """A scanned stream of the logs.
+
+    Attributes
+    ----------
+    stream : LogStream
+        Without its text.
+    """
+
+    stream: LogStream
+
+    @classmethod
+    def of_stream(cls, stream: LogStream, content: LogContent) -> ScannedLog:
+        """Return the content of a stream."""
+        values = {each.name: getattr(content, each.name) for each in fields(content)}
+        return cls(stream=stream, **values)
 
     @property
     def rank(self) -> int | None:
@@ -78,32 +117,50 @@ class ScannedLog:
         return self.stream.rank
 
 
-def last_timestamp_with_year(streams: Iterable[LogStream]) -> int | None:
-    """Return the latest time with a year at the end of any log, used for logs without years."""
-    times = [_time_of_end(stream) for stream in streams]
-    return max((time for time in times if time is not None), default=None)
+def line_selector(matcher: LogMatcher) -> LineSelector:
+    """Return a selector of the lines that the readers of logs use."""
+
+    def could_serve(line: bytes) -> LinePurpose:
+        purposes = LinePurpose.PATTERN if matcher.could_match(line) else LinePurpose(0)
+        if may_state_fact(line):
+            purposes |= LinePurpose.FACT
+        if may_report_exit(line) or TRACEBACK in line or _MASTER_MARK in line:
+            purposes |= LinePurpose.REPORT
+        if has_envelope(line):
+            purposes |= LinePurpose.ENVELOPE
+        if has_hint(line):
+            purposes |= LinePurpose.HINT
+        if may_have_label(line):
+            purposes |= LinePurpose.LABEL
+        return purposes
+
+    return LineSelector(could_serve)
 
 
-def _time_of_end(stream: LogStream) -> int | None:
-    if stream.is_error:
-        error = parse_error(stream.text[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
+def last_time_with_year(name: str, end: bytes) -> int | None:
+    """Return the last time with a year at the end of a file, used for lines without years."""
+    if is_worker_error(name):
+        error = parse_error(end.decode("utf-8", "replace"))
         return None if error is None else error.time
-    return last_timestamp(stream.text[-_TAIL_BYTES:], None, most_lines=2_000)
+    return last_timestamp(clean_text(end), None, most_lines=2_000)
 
 
-def scan_stream(
-    stream: LogStream,
+def read_content(
+    source: Source,
+    selection: LineSelection,
     matcher: LogMatcher,
     before: int | None,
     known: Sequence[ProgressForm] = (),
     *,
     zone: dt.tzinfo = dt.UTC,
-) -> ScannedLog:
-    """Scan the text of a stream.
+) -> LogContent:
+    """Scan the text of a source.
 
     Parameters
     ----------
-    stream : LogStream
+    source : Source
+    selection : LineSelection
+        The lines of its text that `line_selector` selects.
     matcher : LogMatcher
     before : int or None
         Determines the year of timestamps without one.
@@ -112,22 +169,22 @@ def scan_stream(
     zone : datetime.tzinfo
         Zone of timestamps that state none.
     """
-    result = ScannedLog(replace(stream, text=b""))
-    if stream.is_error:
-        result.error = parse_error(stream.text[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
+    text, result = source.text, LogContent()
+    if is_worker_error(source.name):
+        result.error = parse_error(text[:_MAX_ERROR_BYTES].decode("utf-8", "replace"))
         result.blind = "" if result.error else "truncated, or not a worker error"
         return result
-    text = stream.text
     tail = text[-_TAIL_BYTES:]
     form = next((form for form in known if form.last(tail) is not None), None)
     scan = LogScan(matcher, before, form or learn_progress(text), zone)
     for start, end in _chunks(text):
-        scan.feed(text[start:end], is_last=end == len(text))
-    scan.add_exceptions(text)
+        lines = selection.joined(LinePurpose.PATTERN, text, start, end)
+        scan.feed(text[start:end], lines, is_last=end == len(text))
+    reports = selection.joined(LinePurpose.REPORT, text)
+    scan.add_exceptions(text, reports)
     result.scan = scan
-    result.launches = parse_launcher_reports(text, before, zone=zone)
-    if _MASTER_MARK in text:
-        result.master = list(_dlrover_reports(text, before, zone))
+    result.launches = parse_launcher_reports(text, before, zone=zone, lines=reports)
+    result.master = list(_dlrover_reports(reports.text, before, zone))
     if scan.size and scan.last is None:
         undated = any(lacks_year(line) for line in scan.tail.splitlines())
         result.blind = "timestamps without a year" if undated else "no timestamps"

@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from forewarn.features.diagnosis.log_lines.clock_zone import guess_zone
+from forewarn.features.diagnosis.log_lines.line_selection import LineSelection
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
 from forewarn.features.diagnosis.log_streams.job_streams import (
     FileReading,
-    LogStream,
+    JobStreams,
     read_streams,
 )
+from forewarn.features.diagnosis.log_streams.line_sources import Source
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.accused_peers import stated_stall
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding
@@ -43,11 +45,13 @@ from forewarn.pipelines.diagnosis.parts.log_attempt import (
     attempt_at,
     machine_symptoms,
 )
-from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded
+from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded, read_end
 from forewarn.pipelines.diagnosis.parts.log_reader import (
+    LogContent,
     ScannedLog,
-    last_timestamp_with_year,
-    scan_stream,
+    last_time_with_year,
+    line_selector,
+    read_content,
 )
 from forewarn.pipelines.diagnosis.parts.logged_checkpoints import restart_point
 from forewarn.pipelines.runtime.progress import progress_bar
@@ -181,16 +185,18 @@ def read_logs(
     files = log_files(folder)
     if not files:
         return None
-    cut: dict[str, str] = {}
-    job = read_streams(_contents(files, cut), ranks)
-    if not job.streams:
-        return None
     matcher = load_patterns(folder.patterns)
-    logs = _scan(job.streams, matcher, zone or dt.UTC)
+    ends = (last_time_with_year(name, read_end(path)) for name, path in files)
+    before = max((time for time in ends if time is not None), default=None)
+    cut: dict[str, str] = {}
+    job, logs = _read_all(files, cut, ranks, _LogReader(matcher, before, zone or dt.UTC))
+    if not logs:
+        return None
     if zone is None:
         last = max((s.last for log in logs if (s := log.scan) and s.last is not None), default=None)
         zone = dt.UTC if last is None else guess_zone(last, others)
-        logs = logs if zone is dt.UTC else _scan(job.streams, matcher, zone)
+        if zone is not dt.UTC:
+            job, logs = _read_all(files, cut, ranks, _LogReader(matcher, before, zone))
     notes = () if zone is dt.UTC else (f"times without a zone are read as {zone}",)
     readings = tuple(
         replace(r, why=(*r.why, *((cut[r.name],) if r.name in cut else ()), *notes))
@@ -200,30 +206,60 @@ def read_logs(
     return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
 
 
+def _read_all(
+    files: Sequence[tuple[str, Path]], cut: dict[str, str], ranks: Ranks, reader: _LogReader
+) -> tuple[JobStreams, list[ScannedLog]]:
+    """Read the files one after another; note in `cut` what was left out."""
+    contents = _contents(files, cut)
+    job = read_streams(contents, ranks, line_selector(reader.matcher), reader.read)
+    pairs = zip(job.streams, reader.contents, strict=True)
+    return job, [ScannedLog.of_stream(stream, content) for stream, content in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class _LogReader:
+    """Scans sources; the forms of progress lines in one are tried first in the others.
+
+    Parameters
+    ----------
+    matcher : LogMatcher
+    before : int or None
+    zone : datetime.tzinfo
+        As in `read_content`.
+
+    Attributes
+    ----------
+    contents : list of LogContent
+        In the order of the sources.
+    """
+
+    matcher: LogMatcher
+    before: int | None
+    zone: dt.tzinfo
+    contents: list[LogContent] = field(default_factory=list)
+    _forms: dict[ProgressForm, None] = field(default_factory=dict)
+
+    def read(self, source: Source, selection: LineSelection) -> None:
+        """Scan a source."""
+        content = read_content(
+            source, selection, self.matcher, self.before, tuple(self._forms), zone=self.zone
+        )
+        if content.scan is not None and content.scan.progress.is_known:
+            self._forms[content.scan.progress] = None
+        self.contents.append(content)
+
+
 def _contents(
     files: Sequence[tuple[str, Path]], cut: dict[str, str]
 ) -> Iterator[tuple[str, bytes]]:
     """Yield name and text of the files, and note in `cut` what was left out."""
-    for name, path in files:
-        text, left_out = read_bounded(path, len(files))
-        if left_out:
-            cut[name] = left_out
-        yield name, text
-
-
-def _scan(streams: Sequence[LogStream], matcher: LogMatcher, zone: dt.tzinfo) -> list[ScannedLog]:
-    """Scan all streams; the forms of progress lines in one are tried first in the others."""
-    before = last_timestamp_with_year(streams)
-    logs: list[ScannedLog] = []
-    forms: dict[ProgressForm, None] = {}
-    with progress_bar(len(streams), "reading logs", "log") as bar:
-        for stream in streams:
-            logs.append(scan_stream(stream, matcher, before, tuple(forms), zone=zone))
-            scan = logs[-1].scan
-            if scan is not None and scan.progress.is_known:
-                forms[scan.progress] = None
+    with progress_bar(len(files), "reading logs", "log") as bar:
+        for name, path in files:
+            text, left_out = read_bounded(path, len(files))
+            if left_out:
+                cut[name] = left_out
+            yield name, text
             bar.update()
-    return logs
 
 
 def _probe(snapshot: JobSnapshot, attempt: JobAttempt) -> Probe | None:

@@ -80,10 +80,10 @@ def test_last_before() -> None:
     scan = scanned(fast[: len(fast) // 2], fast[len(fast) // 2 :])
     assert scan.last == T0 + 1999 * S
     for at in (100, 1000, 1990):
-        last = scan.last_before(T0 + at * S)
+        last = scan.times.last_before(T0 + at * S)
         assert last is not None
         assert at - 30 <= (last - T0) / S <= at
-    assert scan.last_before(T0 - 1) is None
+    assert scan.times.last_before(T0 - 1) is None
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60), st.integers(0, 12_000))
@@ -91,7 +91,7 @@ def test_sparse_log_is_accurate_to_ten_seconds(gaps: list[int], at: int) -> None
     times = [sum(gaps[: n + 1]) for n in range(len(gaps))]
     scan = scanned(b"".join(line(time, f"step {n}") for n, time in enumerate(times)))
     exact = max((time for time in times if time <= at), default=None)
-    last = scan.last_before(T0 + at * S)
+    last = scan.times.last_before(T0 + at * S)
     if exact is None:
         assert last is None
     else:
