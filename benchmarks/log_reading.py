@@ -1,11 +1,12 @@
-"""Time of diagnosing a job by its logs, compared with iterating their lines in Python.
+"""Time and memory of diagnosing a job by its logs, compared with iterating their lines in Python.
 
     python benchmarks/log_reading.py [--short] [--forms files console]
 
 `files`: one log a rank of 1,024 ranks, 200 MB in the form of Megatron-LM; `console`: 1 GB of the
 same lines in one file with srun's labels. Each is read from the page cache. The median of three
-runs of `for line in file` is taken in the same process. CPU seconds are printed as well, because
-other load on the machine hardly affects them.
+runs of `for line in file` is taken in the same process, and of three diagnoses after a small one,
+which loads compiled code. CPU seconds are printed as well, because other load on the machine hardly
+affects them. The peak memory is that of the process while it diagnoses (Linux).
 """
 
 from __future__ import annotations
@@ -79,29 +80,48 @@ def seconds(work: Callable[[], object], times: int) -> tuple[float, float]:
     return statistics.median(run[0] for run in runs), statistics.median(run[1] for run in runs)
 
 
+def write_job(job: Path, form: str, ranks: int, size: int) -> None:
+    """Write a job in one of the forms."""
+    (job / "logs").mkdir()
+    rows = (f"{rank},node-{rank // PER_MACHINE}\n" for rank in range(ranks))
+    (job / "ranks.csv").write_text("rank,machine\n" + "".join(rows))
+    if form == "files":
+        write_files(job / "logs", ranks)
+    else:
+        write_console(job / "logs", ranks, size)
+
+
+def forget_peak() -> None:
+    """Let the kernel forget the peak memory of this process."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> float:
+    """Return the peak memory of this process since it was forgotten, MiB."""
+    status = Path("/proc/self/status").read_text()
+    [line] = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) / 1024
+
+
 def measure(form: str, ranks: int, size: int) -> None:
     """Write a job, iterate its lines, diagnose it, and print the cost."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as small:
         job = Path(scratch)
-        (job / "logs").mkdir()
-        rows = (f"{rank},node-{rank // PER_MACHINE}\n" for rank in range(ranks))
-        (job / "ranks.csv").write_text("rank,machine\n" + "".join(rows))
-        if form == "files":
-            write_files(job / "logs", ranks)
-        else:
-            write_console(job / "logs", ranks, size)
+        write_job(job, form, ranks, size)
+        write_job(Path(small), form, 2, 100_000)
+        diagnose(Path(small))
         total = sum(path.stat().st_size for path in files_of(job / "logs"))
         iterate(job / "logs")  # fills the page cache
         plain, plain_cpu = seconds(lambda: iterate(job / "logs"), 3)
-        wall, cpu = seconds(lambda: diagnose(job), 1)
-        verdict = diagnose(job).diagnosis if form == "files" else None
-    named = (
-        "" if verdict is None else f", kind {verdict.kind}, rank {verdict.rank} (true: {FAILED})"
-    )
+        forget_peak()
+        wall, cpu = seconds(lambda: diagnose(job), 3)
+        memory = peak_memory()
+        verdict = diagnose(job).diagnosis
     print(
         f"{form}: {total / 1e6:.0f} MB of {ranks} ranks: lines iterated in {plain:.2f} s (CPU "
         f"{plain_cpu:.2f}), diagnosed in {wall:.2f} s (CPU {cpu:.2f}): {wall / plain:.1f} x the "
-        f"time, {cpu / plain_cpu:.1f} x the CPU{named}",
+        f"time, {cpu / plain_cpu:.1f} x the CPU, peak {memory:.0f} MiB; "
+        f"kind {verdict.kind}, rank {verdict.rank} (true: {FAILED})",
         flush=True,
     )
 

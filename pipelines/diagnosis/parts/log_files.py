@@ -72,15 +72,20 @@ def read_bounded(path: Path, files: int) -> tuple[bytes, str]:
         if size <= limit:
             return stream.read(size), ""  # a larger limit would be allocated first
         head = stream.read(_HEAD_BYTES)
+        head = head[: head.rfind(b"\n") + 1]
         stream.seek(size - (limit - _HEAD_BYTES))
-        tail = stream.read(limit - _HEAD_BYTES)
-    return _without_middle(head, tail, size)
+        cut_line = stream.readline(_HEAD_BYTES)  # a slice of the rest would be a copy of it
+        tail = stream.read(limit - _HEAD_BYTES - len(cut_line))
+    return head + tail, _left_out(size - len(head) - len(tail))
 
 
 def _without_middle(head: bytes, tail: bytes, size: int) -> tuple[bytes, str]:
     head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
-    left_out = (size - len(head) - len(tail)) / 2**20
-    return head + tail, f"{left_out:.0f} MiB in its middle were not read"
+    return head + tail, _left_out(size - len(head) - len(tail))
+
+
+def _left_out(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB in its middle were not read"
 
 
 def _unpacked(path: Path, limit: int) -> tuple[bytes, str]:
