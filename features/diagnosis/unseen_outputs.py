@@ -94,7 +94,7 @@ def describe_unseen(outputs: Iterable[UnseenOutput]) -> Iterator[str]:
     --------
     >>> rows = [UnseenOutput(rank, "stdout", "terminal", "a terminal") for rank in (0, 1)]
     >>> list(describe_unseen(rows))
-    ['logs ranks 0, 1: stdout is a terminal']
+    ['ranks 0, 1: stdout is a terminal']
     """
     streams: dict[tuple[int, str], list[str]] = {}
     for output in outputs:
@@ -104,4 +104,4 @@ def describe_unseen(outputs: Iterable[UnseenOutput]) -> Iterator[str]:
         ranks.setdefault((" and ".join(sorted(set(names), reverse=True)), reason), []).append(rank)
     for (names_, reason), numbers in ranks.items():
         verb = "are" if " and " in names_ else "is"
-        yield f"logs {format_ranks(sorted(numbers))}: {names_} {verb} {reason}"
+        yield f"{format_ranks(sorted(numbers))}: {names_} {verb} {reason}"

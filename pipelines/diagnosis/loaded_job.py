@@ -234,7 +234,7 @@ def _fuse_parts(
         blind=[
             *_absent_parts(folder, judged),
             *(text for r in judged.values() for text in r.blind),
-            *describe_unseen(snapshot.unseen),
+            *(f"logs {text}" for text in describe_unseen(snapshot.unseen)),
         ],
     )
 

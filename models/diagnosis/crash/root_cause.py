@@ -288,7 +288,8 @@ def _silent_candidates(
     unseen = {end.rank for end in ends if end.is_unseen}.intersection(split.silent)
     is_lost = all(end.exit_code is None for end in ends if end.rank in split.silent)
     if len(split.silent) == 1 and others > 1:
-        why = f"{others} ranks timed out or lost a peer, and this rank logged no error"
+        silence = "the output of this rank was not seen" if unseen else "this rank logged no error"
+        why = f"{others} ranks timed out or lost a peer, and {silence}"
         is_seen = has_cause or any(e.rank == split.silent[0] and e.has_log for e in ends)
         weight = STRONG if is_seen and not unseen else MODERATE
         return [CulpritCandidate(split.silent[0], why, weight)]
@@ -339,11 +340,10 @@ def _evidence(
     symptoms = [*split.roots.items(), *split.waited.items()]
     ordered = sorted(symptoms, key=lambda item: _sort_key(item[1]))
     items = [_symptom_evidence(rank, symptom) for rank, symptom in ordered]
-    codes = {end.rank: end.exit_code for end in ends}
-    for rank in split.silent:
-        code = codes[rank]
-        ended = "exit code unknown" if code is None else f"exit code {code}"
-        items.append(Evidence("exits", f"rank {rank} logged no error, {ended}", rank))
+    for end in (end for end in ends if end.rank in split.silent):
+        silence = ": its output was not seen" if end.is_unseen else " logged no error"
+        ended = "exit code unknown" if end.exit_code is None else f"exit code {end.exit_code}"
+        items.append(Evidence("exits", f"rank {end.rank}{silence}, {ended}", end.rank))
     hardware = [s for s in machine_symptoms if s.is_near(moment, split.timeout) and s.is_hardware]
     return items + [
         Evidence(

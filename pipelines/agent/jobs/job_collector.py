@@ -179,7 +179,7 @@ class JobCollector:
     ) -> None:
         write_unseen(folder / "unseen_output" / f"{self.machine}.csv", unseen, processes)
         for text in describe_unseen(unseen):
-            self._log_once(f"{folder.name}: no copy of {text}")
+            self._log_once(f"{folder.name}: no copy of the output of {text}")
 
     def _write_samples(self, job: str, folder: Path) -> None:
         try:

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forewarn.pipelines.agent.jobs.pipe_readers import PipeReaders
-from forewarn.pipelines.agent.jobs.process_descriptors import command_name, container_names
+from forewarn.pipelines.agent.jobs.process_descriptors import (
+    Descriptor,
+    command_name,
+    container_names,
+    descriptors,
+)
 from forewarn.pipelines.agent.jobs.reader_files import (
     Inode,
     OutputFile,
@@ -23,6 +28,7 @@ from forewarn.pipelines.agent.jobs.training_processes import JobProcess, read_en
 __all__ = ["Output", "OutputFinder"]
 
 _MAX_PIPES = 8  # one after another, and readers of one
+_STDERR = 2
 _NULL_DEVICE = (1, 3)
 
 
@@ -56,7 +62,7 @@ class OutputFinder:
 
     proc: Path = Path("/proc")
     _readers: PipeReaders = field(init=False)
-    _traced: dict[tuple[str, int, frozenset[str]], Output] = field(default_factory=dict)
+    _traced: dict[tuple[str, int, frozenset[str], bool], Output] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._readers = PipeReaders(self.proc)
@@ -85,12 +91,16 @@ class OutputFinder:
         if kind != "pipe":
             return Output(kind, reason=_reason(kind, target))
         containers = container_names(folder)
-        key = target, process.uid, containers
+        # A launcher forwards errors to its own standard error; elsewhere a reader's is its own.
+        is_stderr = number == _STDERR and target != _target(folder / "fd" / "1")
+        key = target, process.uid, containers, is_stderr
         if key not in self._traced:
-            self._traced[key] = self._trace(process, target, containers)
+            self._traced[key] = self._trace(process, target, containers, is_stderr=is_stderr)
         return self._traced[key]
 
-    def _trace(self, process: JobProcess, pipe: str, containers: frozenset[str]) -> Output:
+    def _trace(
+        self, process: JobProcess, pipe: str, containers: frozenset[str], *, is_stderr: bool
+    ) -> Output:
         """Follow a pipe to the files of its readers, and to the pipes that they write."""
         pipes, readers, files, failures = [pipe], dict[int, None](), dict[Inode, OutputFile](), []
         for target in pipes:  # grows while it is read
@@ -98,27 +108,44 @@ class OutputFinder:
                 if pid in readers:
                     continue
                 readers[pid] = None
-                for file in self._files(pid, process, containers):
+                written = self._written(pid, is_stderr=is_stderr)
+                for file in self._files(pid, written, process, containers):
                     failure = _failure(file)
                     if failure:
                         failures.append(failure)
                     elif is_text(file):
                         files.setdefault(file.inode, file)
-                new = set(reader_pipes(self.proc / str(pid))).difference(pipes)
+                new = set(reader_pipes(written)).difference(pipes)
                 pipes.extend(sorted(new)[: max(0, _MAX_PIPES - len(pipes))])
         if files:
             return Output("pipe", tuple(files.values()))
         return Output("pipe", reason=_pipe_reason(self._names(list(readers)), failures))
 
+    def _written(self, reader: int, *, is_stderr: bool) -> list[Descriptor]:
+        """Return what a reader may write output to."""
+        return [
+            item
+            for item in descriptors(self.proc / str(reader))
+            if item.is_written and (is_stderr or item.opened.name != str(_STDERR))
+        ]
+
     def _files(
-        self, reader: int, process: JobProcess, containers: frozenset[str]
+        self,
+        reader: int,
+        written: Sequence[Descriptor],
+        process: JobProcess,
+        containers: frozenset[str],
     ) -> list[OutputFile]:
         """Return the files of a reader without those of slurmd, whose log slurmstepd writes."""
-        files = reader_files(self.proc / str(reader), process.uid, containers)
+        is_outside = bool(containers) and not containers & container_names(self.proc / str(reader))
+        names = containers if is_outside else frozenset[str]()
+        files = reader_files(written, process.uid, names)
         if self._names([reader]) != ["slurmstepd"]:
             return files
         daemons = [self.proc / str(pid) for pid in self._readers.slurm_processes("slurmd")]
-        logs = [file for daemon in daemons for file in reader_files(daemon, process.uid)]
+        logs = [
+            file for daemon in daemons for file in reader_files(descriptors(daemon), process.uid)
+        ]
         return [file for file in files if file.inode not in {log.inode for log in logs}]
 
     def _next_processes(self, process: JobProcess, pipe: str) -> list[int]:
@@ -140,6 +167,12 @@ class OutputFinder:
     def _names(self, pids: Sequence[int]) -> list[str]:
         names = (command_name(self.proc / str(pid)) for pid in pids)
         return list(dict.fromkeys(name for name in names if name))
+
+
+def _target(opened: Path) -> str:
+    with suppress(OSError):
+        return os.readlink(opened)
+    return ""
 
 
 def _kind(status: os.stat_result, target: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from forewarn.pipelines.agent.jobs.process_descriptors import container_names, descriptors
+from forewarn.pipelines.agent.jobs.process_descriptors import Descriptor
 
 __all__ = ["Inode", "OutputFile", "is_text", "reader_files", "reader_pipes"]
 
@@ -51,25 +51,22 @@ class OutputFile:
 
 
 def reader_files(
-    folder: Path, uid: int, containers: frozenset[str] = frozenset()
+    written: Iterable[Descriptor], uid: int, containers: frozenset[str] = frozenset()
 ) -> list[OutputFile]:
     """Return the files of a reader that may hold a job's output, newest first, at most eight.
 
-    A file has to belong to the user of the job. If the job runs in a container and the reader does
-    not, the path of the file has to name the container or its pod instead.
-
     Parameters
     ----------
-    folder : Path
-        Of the reader, below /proc.
+    written : iterable of Descriptor
+        What the reader has open.
     uid : int
-        User of the job.
+        User of the job, who has to own a file.
     containers : frozenset of str
-        Names of the job's container and pod; empty outside of one.
+        Names of the job's container and pod, of which a path has to contain one, if the reader runs
+        outside of it. The owner does not count then.
     """
-    is_outside = bool(containers) and not containers & container_names(folder)
     files: list[tuple[int, OutputFile]] = []
-    for item in descriptors(folder):
+    for item in written:
         if not item.is_written or not item.target.startswith("/"):
             continue
         if item.target.startswith(_NO_FILES):
@@ -79,7 +76,7 @@ def reader_files(
             file = OutputFile.from_status(item.opened, item.target, status, is_console=True)
             is_own = (
                 any(name in item.target for name in containers)
-                if is_outside
+                if containers
                 else status.st_uid == uid and not file.path.is_relative_to(_SYSTEM_LOGS)
             )
             is_temporary = file.path.name == f"#{status.st_ino}"  # it never had a name
@@ -89,9 +86,9 @@ def reader_files(
     return [file for _, file in files[:_MAX_FILES]]
 
 
-def reader_pipes(folder: Path) -> Iterator[str]:
+def reader_pipes(written: Iterable[Descriptor]) -> Iterator[str]:
     """Yield the pipes that a reader writes: its output, and named ones, as containerd's."""
-    for item in descriptors(folder):
+    for item in written:
         is_anonymous = item.target.startswith("pipe:[")
         if item.is_written and is_anonymous and item.opened.name in ("1", "2"):
             yield item.target

@@ -44,6 +44,9 @@ def test_silent_rank_is_named_only_if_seen(tmp_path: Path) -> None:
     unseen = judge(write_job(tmp_path / "unseen", timed_out=3, unseen="3,stderr,pipe,a pipe\n"))
     assert unseen.culprits == ()
     assert [candidate.rank for candidate in unseen.also] == [3]
+    assert "the output of this rank was not seen" in unseen.also[0].why
+    says = [evidence.says for evidence in unseen.evidence if evidence.rank == 3]
+    assert says == ["rank 3: its output was not seen, exit code unknown"]
     assert "logs rank 3: stderr is a pipe" in unseen.blind
 
 

@@ -175,7 +175,7 @@ def test_unseen_output_reaches_the_verdict(
     _, verdict = read_job(tmp_path / "jobs" / name).judge(time.time_ns())
     assert "logs rank 0: stdout is /dev/null" in verdict.blind
     assert "logs rank 0: stderr is closed" in verdict.blind
-    assert f"{name}: no copy of logs rank 0: stdout is /dev/null" in lines
+    assert f"{name}: no copy of the output of rank 0: stdout is /dev/null" in lines
 
 
 def test_stacks_require_policy(tmp_path: Path, train: Callable[..., Path], server: Path) -> None:

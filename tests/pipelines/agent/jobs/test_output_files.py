@@ -18,6 +18,7 @@ from forewarn.features.diagnosis.unseen_outputs import UnseenOutput
 from forewarn.pipelines.agent.jobs.job_tables import write_unseen
 from forewarn.pipelines.agent.jobs.log_copier import CopiedOutput, LogCopier
 from forewarn.pipelines.agent.jobs.output_files import Output, OutputFinder
+from forewarn.pipelines.agent.jobs.process_descriptors import descriptors
 from forewarn.pipelines.agent.jobs.reader_files import reader_files
 from forewarn.pipelines.agent.jobs.training_processes import JobProcess, find_processes
 
@@ -162,6 +163,30 @@ def test_reader_without_file_is_named(
     )
 
 
+def test_errors_of_a_reader_are_no_output(
+    processes: Processes, pipeline: Callable[..., int], tmp_path: Path
+) -> None:
+    with (tmp_path / "errors.log").open("w") as errors:
+        train_into(processes, pipeline(["cat"], stderr=errors), 3)
+    result, files = copied(processes, tmp_path / "logs")
+    assert not files
+    assert {output.goes_to for output in result.unseen} == {"pipe"}
+
+
+def test_launcher_forwards_errors_to_its_own(
+    processes: Processes, pipeline: Callable[..., int], tmp_path: Path
+) -> None:
+    with (tmp_path / "errors.log").open("w") as errors:
+        script = "while read line; do echo $line >&2; done"
+        stdout, stderr = pipeline(["cat"]), pipeline(["sh", "-c", script], stderr=errors)
+    processes.train(3, stdout, stderr)
+    os.close(stdout)
+    os.close(stderr)
+    result, files = copied(processes, tmp_path / "logs")
+    assert set(files) == {"node-1/errors.log"}
+    assert [output.stream for output in result.unseen] == ["stdout"]
+
+
 def test_checkpoint_of_reader_is_no_log(
     processes: Processes, pipeline: Callable[..., int], tmp_path: Path
 ) -> None:
@@ -260,9 +285,9 @@ def test_ended_process_is_not_unseen(tmp_path: Path) -> None:
 def test_files_of_other_users_are_not_taken(processes: Processes, tmp_path: Path) -> None:
     with (tmp_path / "a.log").open("w") as out:
         reader = processes.run(["cat"], stdout=out)
-    folder = Path("/proc") / str(reader.pid)
-    assert len(reader_files(folder, os.getuid(), frozenset())) == 1
-    assert reader_files(folder, os.getuid() + 1, frozenset()) == []
+    opened = list(descriptors(Path("/proc") / str(reader.pid)))
+    assert len(reader_files(opened, os.getuid())) == 1
+    assert reader_files(opened, os.getuid() + 1) == []
 
 
 def test_runtime_files_name_the_container(processes: Processes, tmp_path: Path) -> None:
@@ -273,7 +298,8 @@ def test_runtime_files_name_the_container(processes: Processes, tmp_path: Path) 
     script = f"exec 5>{paths[0]} 6>{paths[1]}; exec cat"
     reader = processes.run(["sh", "-c", script], stdout=subprocess.DEVNULL)
     wait(paths[1].exists)
-    files = reader_files(Path("/proc") / str(reader.pid), os.getuid() + 1, frozenset({CONTAINER}))
+    opened = descriptors(Path("/proc") / str(reader.pid))
+    files = reader_files(opened, os.getuid() + 1, frozenset({CONTAINER}))
     assert [file.path for file in files] == [paths[0]]
 
 
