@@ -13,7 +13,10 @@ from forewarn.features.diagnosis.log_lines.line_selection import (
     LineSelector,
 )
 from forewarn.features.diagnosis.log_streams.container_files import continued_file
-from forewarn.features.diagnosis.log_streams.container_logs import unwrap_container_log
+from forewarn.features.diagnosis.log_streams.container_logs import (
+    has_envelope,
+    unwrap_container_log,
+)
 from forewarn.features.diagnosis.log_streams.file_numbers import (
     file_number,
     is_kernel_log,
@@ -210,7 +213,8 @@ def _read_file(
     """Return the prefixes of a file, and its sources."""
     selection = selector.select(text)
     raw = text
-    if selection.count(LinePurpose.ENVELOPE):
+    enveloped = selection.joined(LinePurpose.ENVELOPE, text).text.split(b"\n")
+    if any(map(has_envelope, enveloped)):
         text = unwrap_container_log(text)
     text = clean_text(text)
     if text is not raw:

@@ -24,12 +24,11 @@ def captures_elsewhere(folder: JobFolder, content: FileContent) -> Iterator[Path
     content : str
         Kind of content.
     """
-    if folder.path.is_file():
-        yield from (path for path in (folder.path,) if _content(path) == content)
-        return
-    for path in _files_elsewhere(folder.path):
-        if not path.is_symlink() and _content(path) == content:
-            yield path
+    if not folder.contents:
+        is_file = folder.path.is_file()
+        paths = [folder.path] if is_file else _files_elsewhere(folder.path)
+        folder.contents.update((p, _content(p)) for p in paths if is_file or not p.is_symlink())
+    yield from (path for path, kind in folder.contents.items() if kind == content)
 
 
 def _files_elsewhere(folder: Path) -> Iterator[Path]:
@@ -41,9 +40,10 @@ def _files_elsewhere(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def is_capture(path: Path) -> bool:
+def is_capture(folder: JobFolder, path: Path) -> bool:
     """Return whether a part other than the logs reads a file by its content."""
-    return _content(path) not in (None, "native stacks")
+    content = folder.contents[path] if path in folder.contents else _content(path)
+    return content not in (None, "native stacks")
 
 
 def name_in_job(folder: JobFolder, path: Path) -> str:
@@ -52,7 +52,7 @@ def name_in_job(folder: JobFolder, path: Path) -> str:
 
 
 def _content(path: Path) -> FileContent | None:
-    """Return what a file contains; the parts ask for the same files one after another."""
+    """Return what a file contains; a job that is watched is read again and again."""
     stat = path.stat()
     return _content_as_of(path, stat.st_size, stat.st_mtime_ns)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from forewarn.features.diagnosis.file_content import FileContent
 from forewarn.features.diagnosis.ranks import Ranks, parse_ranks
 from forewarn.features.diagnosis.unseen_outputs import UnseenOutput, parse_unseen
 from forewarn.features.errors import InputError
@@ -49,12 +50,17 @@ class JobFolder:
         Name of the job.
     present : frozenset of str
         Names of the parts that exist.
+    contents : dict of Path to (str or None)
+        What files outside the folders of other parts contain, once a part has asked.
     """
 
     path: Path
     patterns: tuple[Path, ...] = ()
     name: str = ""
     present: frozenset[str] = frozenset()
+    contents: dict[Path, FileContent | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     @contextmanager

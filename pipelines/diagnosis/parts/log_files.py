@@ -36,7 +36,7 @@ def log_files(folder: JobFolder) -> list[tuple[str, Path]]:
         parts = {UNSEEN, *(name.partition("/")[0] for name in PARTS.values())}
         below = _files(folder.path)
         paths = (p for p in below if p.relative_to(folder.path).parts[0] not in parts)
-    files = [(name_in_job(folder, path), path) for path in paths if not is_capture(path)]
+    files = [(name_in_job(folder, path), path) for path in paths if not is_capture(folder, path)]
     return sorted(files, key=lambda file: _order(file[0]))
 
 
