@@ -65,14 +65,19 @@ class Ranks:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _on: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _short_names: dict[str, list[str]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        """Index the ranks: `peers` and `on` are called for each of thousands of ranks."""
+        """Index ranks and machines, which are asked for once for each of thousands of ranks."""
         for number, row in sorted(self.table.items()):
             self._alike.setdefault((row.tp, row.pp), []).append(number)
             self._alike.setdefault((row.pp,), []).append(number)
             if row.machine is not None:
                 self._on.setdefault(row.machine, []).append(number)
+        for name in self._on:
+            self._short_names.setdefault(name.partition(".")[0], []).append(name)
 
     def machine(self, rank: int | None) -> str | None:
         """Return the machine of a rank, or None if it is unknown."""
@@ -93,8 +98,7 @@ class Ranks:
         """
         if host in self._on:
             return host
-        short = host.partition(".")[0]
-        alike = [name for name in self._on if name.partition(".")[0] == short]
+        alike = self._short_names.get(host.partition(".")[0], [])
         return alike[0] if len(alike) == 1 else None
 
     def rank_at(self, machine: str, local_rank: int) -> int | None:
