@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-__all__ = ["is_harmless"]
+__all__ = ["is_harmless", "states_error"]
 
 _HEAD_CHARS = 240  # in which a level is searched
 _MAX_TOKENS = 24
@@ -91,6 +91,17 @@ def is_harmless(line: str) -> bool:
     if level is not None:
         return level == "low"
     return _NO_HARM.search(line) is not None and _DENIED.search(line) is None
+
+
+def states_error(line: str) -> bool:
+    """Return whether a line has the level ERROR or above, or is an exception, and did harm.
+
+    Examples
+    --------
+    >>> states_error("[E626 05:14:36 x.cpp:1] watchdog got stuck"), states_error("it failed")
+    (True, False)
+    """
+    return _level(line) == "high" and not is_harmless(line)
 
 
 def _level(line: str) -> Severity | None:

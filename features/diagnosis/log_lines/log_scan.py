@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from forewarn.features.diagnosis.log_lines.line_harm import states_error
 from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
@@ -19,7 +20,7 @@ from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
 
-__all__ = ["UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep"]
+__all__ = ["UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep", "UnknownError"]
 
 UNKNOWN_EXCEPTION: Final = LogPattern(
     id="exception",
@@ -70,6 +71,24 @@ class LogHit:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownError:
+    """A line of the level ERROR, or an exception, that matches no pattern.
+
+    Attributes
+    ----------
+    line : str
+    time : int or None
+        Nanoseconds since 1970 UTC.
+    offset : int
+        Bytes from the start of the log.
+    """
+
+    line: str
+    time: int | None
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedStep:
     """A line that says how far the training has come.
 
@@ -111,6 +130,8 @@ class LogScan:
         Time of the line that starts each attempt after the first.
     unknown : Counter of str
         Templates of lines that look like errors and match no pattern.
+    last_unknown : UnknownError or None
+        The last of them that has the level ERROR or is an exception.
     phases : deque of LogHit
         The last lines that begin or end a quiet phase.
     first_steps : list of (int, int)
@@ -131,6 +152,7 @@ class LogScan:
     times: TimeMarks = field(init=False)
     starts: list[int | None] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
+    last_unknown: UnknownError | None = None
     phases: deque[LogHit] = field(default_factory=lambda: deque(maxlen=_MAX_PHASE_LINES))
     first_steps: list[tuple[int, int]] = field(default_factory=list)
     steps: deque[LoggedStep] = field(default_factory=lambda: deque(maxlen=_MAX_STEPS))
@@ -169,6 +191,10 @@ class LogScan:
             self._record_hit(text, start, end, pattern)
         self._record_unknown(text, lines, known)
         self.times.read(text)
+        last = self.last_unknown
+        if last is not None and last.offset >= self.size:
+            time = self._time_of_line(text, last.offset - self.size)
+            self.last_unknown = replace(last, time=time)
         self._record_first_steps(text)
         self._record_last_steps(text, is_last=is_last)
         self.size += len(text)
@@ -236,7 +262,10 @@ class LogScan:
             line = text[start:end]
             if start not in known and self.matcher.first(line) is None:
                 self._new_lines += 1
-                masked = log_template(line[:_MAX_LINE_CHARS].decode("utf-8", "replace"))
+                shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
+                if states_error(shown):
+                    self.last_unknown = UnknownError(shown, None, self.size + start)
+                masked = log_template(shown)
                 if masked in self.unknown or len(self.unknown) < _MAX_UNKNOWN_TEMPLATES:
                     self.unknown[masked] += 1
 

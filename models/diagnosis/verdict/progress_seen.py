@@ -41,6 +41,8 @@ class SeenParts:
     ----------
     is_progressing : bool
         A part shows that ranks made progress until the end.
+    unknown_error : str or None
+        A line after the last step that looks like an error and matches no pattern.
     has_logs, has_dumps, has_status : bool
         The status is that of communicators.
     is_dated : bool
@@ -48,6 +50,7 @@ class SeenParts:
     """
 
     is_progressing: bool
+    unknown_error: str | None
     has_logs: bool
     has_dumps: bool
     is_dated: bool
@@ -80,6 +83,9 @@ def unknown_without_progress(
         also = verdict.also or tuple(waiting)
         cause, fault = (_UNDATED, _TIME_FAULT) if seen.has_dumps else (_STATUS, _STATUS_FAULT)
         return replace(verdict, kind="unknown", cause=cause, also=also, fault=fault)
+    if seen.unknown_error is not None:
+        cause = f"the last lines look like an error that no pattern knows: {seen.unknown_error}"
+        return replace(verdict, kind="unknown", cause=verdict.cause or cause)
     is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
     if seen.is_progressing or is_active:
         return verdict

@@ -57,6 +57,8 @@ class PartResult:
         Unusable data with reasons, such as `logs 3.log: no timestamps`.
     is_progressing : bool
         Whether the job was seen to make steps until the end of the data, or to succeed.
+    unknown_error : str or None
+        Line after the last step that looks like an error and matches no pattern.
     restart : RestartPoint or None
     """
 
@@ -65,6 +67,7 @@ class PartResult:
     phases: tuple[Phase, ...] = ()
     blind: tuple[str, ...] = ()
     is_progressing: bool = False
+    unknown_error: str | None = None
     restart: RestartPoint | None = None
 
 

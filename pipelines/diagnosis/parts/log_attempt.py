@@ -250,6 +250,20 @@ class JobAttempt:
             return self._ends_with_steps()
         return self.at - step <= silence_limit(self.marks(self.start))
 
+    def error_after_steps(self) -> str | None:
+        """Return a line after the last step that looks like an error and matches no pattern."""
+        for log in self.logs:
+            error = None if log.scan is None else log.scan.last_unknown
+            if error is None or (error.time is not None and error.time > self.at):
+                continue
+            own = max((step.offset for step in self.steps(log)), default=None)
+            is_later = own is not None and error.offset > own
+            if error.time is not None and self.last_step is not None:
+                is_later = is_later or error.time > self.last_step + _OTHER_CLOCK_ERROR
+            if is_later:
+                return error.line
+        return None
+
     def _ends_with_steps(self) -> bool:
         """Return whether a log without times ends with a step."""
         return any(

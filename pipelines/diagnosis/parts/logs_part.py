@@ -115,6 +115,7 @@ class LogsPart:
             tuple(_phases(self.logs, attempt)),
             (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
             is_progressing=attempt.is_progressing(),
+            unknown_error=attempt.error_after_steps(),
             restart=restart_point(self.logs, attempt),
         )
 

@@ -27,8 +27,9 @@ def answer(
     has_logs: bool = True,
     has_dumps: bool = False,
     is_dated: bool = True,
+    error: str | None = None,
 ) -> tuple[str, str | None]:
-    seen = SeenParts(is_progressing, has_logs, has_dumps, is_dated)
+    seen = SeenParts(is_progressing, error, has_logs, has_dumps, is_dated)
     verdict = fuse_findings(findings, probes, (), ranks=RANKS, at=AT)
     judged = unknown_without_progress(verdict, findings, seen, AT)
     return judged.kind, judged.cause
@@ -62,6 +63,13 @@ def test_long_stall_contradicts_progress(idle: Probe, kind: str) -> None:
 def test_waiting_ranks_of_undated_dumps(is_dated: bool, kind: str) -> None:
     found = answer([MOVING], [WAITS], is_progressing=True, has_dumps=True, is_dated=is_dated)
     assert found[0] == kind
+
+
+def test_unknown_error_after_the_last_step_is_not_none() -> None:
+    kind, cause = answer([MOVING], [], is_progressing=True, error="[E] watchdog got stuck")
+    assert kind == "unknown"
+    assert cause is not None
+    assert cause.endswith(": [E] watchdog got stuck")
 
 
 def test_another_kind_stays_as_it_is() -> None:
