@@ -179,9 +179,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
         "compare with the baseline": lambda: score_against_baseline(
             deviations, number, pull.groups, rules.baseline, first.healthy, past
         ),
-        "continuity": lambda: continuity_levels(
-            turned, rules.continuity, rules.continuity_share, 3.0
-        ),
+        "continuity": lambda: continuity_levels(turned, rules.continuity, rules.continuity_share),
     }
     for name, work in parts.items():
         print(f"  {name:<26} {_median(work, runs) * 1000:8.1f} ms")

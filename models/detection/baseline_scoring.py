@@ -18,7 +18,12 @@ from forewarn.models.detection.machine_baseline import (
 )
 from forewarn.models.detection.peer_deviation import Deviations, medians_of_others
 
-__all__ = ["score_against_baseline"]
+__all__ = [
+    "beyond_tolerance",
+    "combined_excess",
+    "score_against_baseline",
+    "tolerated_offsets",
+]
 
 
 _N_FIRST_BLOCKS = 3  # first blocks that serve as baseline for a machine without one
@@ -193,7 +198,7 @@ class _ScoringPass:
     ) -> tuple[Float32Array, MachineBaseline]:
         """Return the scores and the updated baseline."""
         deviations, healthy = self.deviations, self.healthy
-        tolerated = np.clip(np.nan_to_num(self.baseline_by_block(offsets)), *self.bounds)
+        tolerated = _bounded(self.baseline_by_block(offsets), self.bounds)
         excess = _excess_deviation(deviations, tolerated, self.block_of)
         spreads = self.medians(excess, self.known.spread)
         if doubtful is not None:
@@ -208,6 +213,33 @@ class _ScoringPass:
         return scores, MachineBaseline(self.known.machines, self.blocks, offsets, spreads, levels)
 
 
+def tolerated_offsets(
+    baseline: MachineBaseline, numbers: Int64Array, params: BaselineParams, healthy: HealthySpread
+) -> Float32Array:
+    """Return the offset that is tolerated in each machine while each block is judged.
+
+    Parameters
+    ----------
+    baseline : MachineBaseline
+        As returned by `score_against_baseline`, which used the same offsets.
+    numbers : ndarray of shape (n_blocks,), int
+    params : BaselineParams
+    healthy : HealthySpread
+
+    Returns
+    -------
+    ndarray of shape (n_blocks, n_machines), float32
+    """
+    n = len(baseline.machines)
+    past = _baseline_by_block(baseline.blocks, numbers, baseline.offset, params.lag, n)
+    return _bounded(past, healthy.bounds(baseline.machines))
+
+
+def _bounded(offsets: Float32Array, bounds: tuple[Float32Array, Float32Array]) -> Float32Array:
+    """Return offsets within what healthy machines show; 0 where the past is unknown."""
+    return np.clip(np.nan_to_num(offsets), *bounds)
+
+
 def _excess_deviation(
     deviations: Deviations, tolerated: Float32Array, block_of: Int64Array
 ) -> Float32Array:
@@ -216,6 +248,23 @@ def _excess_deviation(
     parts = (deviations.offset, deviations.square, tolerated, block_of)
     parallel_for(lambda a, b: _subtract_tolerance(*parts, a, b, out), len(out))
     return out
+
+
+@compiled
+def beyond_tolerance(difference: np.float32, usual: np.float32) -> np.float32:
+    """Return what of a difference exceeds the machine's usual one.
+
+    A value between the machine's old offset and the peers' value is no fault.
+    """
+    zero = np.float32(0.0)
+    return difference - min(max(difference, min(usual, zero)), max(usual, zero))
+
+
+@compiled
+def combined_excess(mean: np.float32, square: np.float32) -> np.float32:
+    """Return the excess of a window from the mean and the mean square of its differences."""
+    left = mean * mean + _ROUGHNESS_WEIGHT * (square - mean * mean)
+    return np.float32(np.sqrt(max(left, np.float32(0.0))) if left == left else np.nan)
 
 
 @compiled
@@ -230,12 +279,10 @@ def _subtract_tolerance(
 ) -> None:
     for w in range(first, last):
         for machine in range(offset.shape[1]):
-            usual, now = tolerated[block_of[w], machine], offset[w, machine]
-            # A value between the machine's old offset and the peers' value is no fault.
-            taken = min(max(now, min(usual, 0.0)), max(usual, 0.0))
-            level = now - taken
-            left = level * level + _ROUGHNESS_WEIGHT * (square[w, machine] - now * now)
-            out[w, machine] = np.sqrt(max(left, 0.0)) if left == left else np.nan
+            now = offset[w, machine]
+            level = beyond_tolerance(now, tolerated[block_of[w], machine])
+            variance = square[w, machine] - now * now
+            out[w, machine] = combined_excess(level, level * level + variance)
 
 
 def _relative_deviation(

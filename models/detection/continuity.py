@@ -15,52 +15,71 @@ _LOWEST = np.float32(-np.inf)
 
 
 @compiled
-def _ranked(
-    filled: Float32Array, machines: Int64Array, rank: int, ordered: Float32Array, out: Float32Array
+def _write_levels(
+    scores: Float32Array, share: float, ordered: Float32Array, out: Float32Array
 ) -> None:
-    """Write to `out` the value of rank `rank` in the span ending at each window."""
+    """Write the level of every span; `ordered` holds its scores, missing ones as the lowest."""
     span = len(ordered)
-    for machine in machines:
+    for machine in range(len(scores)):
         ordered[:] = _LOWEST
-        for w in range(filled.shape[1]):
-            leaving = filled[machine, w - span] if w >= span else ordered[0]
-            entering = filled[machine, w]
-            slot = 0
-            while ordered[slot] < leaving:
-                slot += 1
-            while slot + 1 < span and ordered[slot + 1] < entering:
-                ordered[slot] = ordered[slot + 1]
-                slot += 1
-            while slot > 0 and ordered[slot - 1] > entering:
-                ordered[slot] = ordered[slot - 1]
-                slot -= 1
-            ordered[slot] = entering
-            out[machine, w] = ordered[rank]
+        n_missing, first = 0, _LOWEST
+        for last in range(scores.shape[1]):
+            leaving = _LOWEST
+            if last >= span and not np.isnan(scores[machine, last - span]):
+                leaving = scores[machine, last - span]
+            elif last >= span:
+                n_missing -= 1
+            entering = scores[machine, last]
+            if np.isnan(entering):
+                entering = _LOWEST
+                n_missing += 1
+            _exchange(ordered, leaving, entering)
+            if last < span - 1:
+                continue
+            if not np.isnan(scores[machine, last - span + 1]):
+                first = scores[machine, last - span + 1]
+            n = span - n_missing
+            if 2 * n >= span and not np.isnan(scores[machine, last]):
+                passing = int(np.ceil(share * n - 1e-9))
+                level = ordered[n_missing + n - passing]
+                out[machine, last] = min(level, first, scores[machine, last])
 
 
-def continuity_levels(
-    scores: Float32Array, span: int, share: float = 1.0, floor: float = -np.inf
-) -> Float32Array:
-    """Return the highest threshold exceeded in `share` of the last `span` windows.
+@compiled
+def _exchange(ordered: Float32Array, leaving: np.float32, entering: np.float32) -> None:
+    """Replace one value of an ascending array."""
+    slot = 0
+    while ordered[slot] < leaving:
+        slot += 1
+    while slot + 1 < len(ordered) and ordered[slot + 1] < entering:
+        ordered[slot] = ordered[slot + 1]
+        slot += 1
+    while slot > 0 and ordered[slot - 1] > entering:
+        ordered[slot] = ordered[slot - 1]
+        slot -= 1
+    ordered[slot] = entering
 
-    A machine completes continuity (Minder, section 4.4, step 2) under a threshold exactly if its
-    level reaches it, so one pass covers all thresholds.
+
+def continuity_levels(scores: Float32Array, span: int, share: float = 1.0) -> Float32Array:
+    """Return the highest threshold at which each span is a continuity.
+
+    A span is a continuity if its first and its last score and `share` of all scores in it exceed
+    the threshold (Minder, section 4.4, step 2, has a share of 1). One pass covers all thresholds.
 
     Parameters
     ----------
-    scores : ndarray of shape (n_machines, n_windows), float32
-        NaN where a score is missing; it exceeds no threshold.
+    scores : ndarray of shape (n_machines, n), float32
+        NaN where a score is missing. Missing scores do not count, but half have to be present. If
+        the first one is missing, the one before it counts.
     span : int
-        Windows per continuity.
+        Scores per continuity.
     share : float
-        Share of these windows that has to exceed the threshold; 1 for all.
-    floor : float
-        A machine that never reaches this score may get -inf throughout, which saves time.
+        Share of the present scores that has to exceed the threshold; 1 for all.
 
     Returns
     -------
-    ndarray of shape (n_machines, n_windows), float32
-        Level at the last window of each span; -inf where the span has too few windows.
+    ndarray of shape (n_machines, n), float32
+        Level at the last score of each span; -inf where there is no whole span.
 
     Examples
     --------
@@ -68,11 +87,10 @@ def continuity_levels(
     [[-inf, 1.0, 4.0, 3.0]]
     """
     out = np.full(scores.shape, -np.inf, dtype=np.float32)
-    passing = int(np.ceil(round(share * span, 9)))
-    machines = np.flatnonzero((scores >= floor).sum(axis=1) >= passing)
-    # Missing scores, and those before the first window, count as the lowest.
-    filled = np.where(np.isnan(scores), _LOWEST, scores)
-    _ranked(filled, machines, span - passing, np.empty(span, dtype=np.float32), out)
+    parallel_for(
+        lambda a, b: _write_levels(scores[a:b], share, np.empty(span, np.float32), out[a:b]),
+        len(scores),
+    )
     return out
 
 
@@ -105,21 +123,21 @@ def _write_longest_excursions(
 def longest_excursions(
     scores: Float32Array, above: Float32Array, below: Float32Array, quiet: int
 ) -> Int64Array:
-    """Return each machine's longest run of windows above a threshold, among the runs that ended.
+    """Return each machine's longest run of scores above a threshold, among the runs that ended.
 
     Parameters
     ----------
-    scores : ndarray of shape (n_machines, n_windows), float32
+    scores : ndarray of shape (n_machines, n), float32
         NaN where a score is missing; it neither extends a run nor ends it as recovered.
     above, below : ndarray of shape (n_machines,), float32
         Thresholds for being in a run, and for having recovered.
     quiet : int
-        Windows below `below`, with none at or above it in between, that end a run.
+        Scores below `below`, with none at or above it in between, that end a run.
 
     Returns
     -------
     ndarray of shape (n_machines, 2), int
-        First window, and the one after the last; 0, 0 if there is no run.
+        First score, and the one after the last; 0, 0 if there is no run.
 
     Examples
     --------

@@ -15,7 +15,7 @@ __all__ = ["CONFIDENT_SCORE", "CONTINUITY_SHARE", "DetectionRules", "paused_wind
 
 Mode = Literal["forewarn", "minder", "peers"]
 
-CONTINUITY_SHARE = 0.9  # share of the windows of a continuity
+CONTINUITY_SHARE = 0.9  # share of the samples of a continuity
 CONFIDENT_SCORE = 2.0  # times the threshold: below it the other metrics are examined too
 
 _PAUSE_ACTIVITY_SHARE = 0.5  # share of the usual activity below which the whole task is paused
@@ -30,7 +30,7 @@ class DetectionRules:
     window : int
         Samples per window.
     continuity : int
-        Windows for which a machine has to deviate.
+        Samples from the first to the last deviating one; windows in mode `minder`.
     block : int
         Windows per block of the machine baseline.
     mode : {"forewarn", "minder", "peers"}
@@ -55,13 +55,13 @@ class DetectionRules:
 
     @property
     def continuity_share(self) -> float:
-        """Share of the windows of a continuity that have to exceed the threshold."""
+        """Share of a continuity that has to exceed the threshold."""
         return 1.0 if self.mode == "minder" else CONTINUITY_SHARE
 
     @property
     def baseline(self) -> BaselineParams:
         """Baseline parameters: the baseline ends one continuity and a guard gap earlier."""
-        return BaselineParams(self.block, -(-self.continuity // self.block) + 1)
+        return BaselineParams(self.block, -(-(self.continuity + self.window) // self.block) + 1)
 
     @property
     def frozen_ticks(self) -> int:
@@ -77,8 +77,8 @@ class DetectionRules:
         return max(self.continuity // 4, 1)
 
     @property
-    def recovery_windows(self) -> int:
-        """Windows below the threshold that end a deviation."""
+    def recovery_samples(self) -> int:
+        """Samples below the threshold that end a deviation."""
         return max(round((1.0 - self.continuity_share) * self.continuity / 2), 1)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 __all__ = ["Jitter", "MachineFinding", "Verdict", "unreported_jitters"]
 
@@ -73,6 +73,9 @@ class Verdict:
         Machines whose group is too small for comparison and unknown from healthy tasks.
     observe_only : bool
         The detector is not validated yet: do not act on its verdicts.
+    nearest : mapping of str to float
+        Highest score of any machine on each examined metric, divided by the machine's threshold; 0
+        if far below.
     """
 
     findings: tuple[MachineFinding, ...]
@@ -82,6 +85,7 @@ class Verdict:
     jitters: tuple[Jitter, ...] = ()
     too_small: tuple[int, ...] = ()
     observe_only: bool = True
+    nearest: Mapping[str, float] = field(default_factory=dict)
 
 
 def unreported_jitters(

@@ -11,7 +11,7 @@ import numpy as np
 from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
 from forewarn.features.detection.frozen_sensors import find_frozen
 from forewarn.features.detection.metric_limits import MetricLimits
-from forewarn.models.detection.baseline_scoring import score_against_baseline
+from forewarn.models.detection.baseline_scoring import score_against_baseline, tolerated_offsets
 from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
 from forewarn.models.detection.detection_verdict import (
     Jitter,
@@ -24,6 +24,7 @@ from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWi
 from forewarn.models.detection.monitored_task import Task, comparison_groups
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
 from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE, peer_deviations, peer_scores
+from forewarn.models.detection.sample_scores import SampleScoring
 from forewarn.models.detection.scored_metric import ScoredMetric
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.windows import Windows
@@ -126,6 +127,7 @@ class Detector:
         updated, examined, absent = dict(baselines or {}), [], []
         best: list[MachineFinding] = []
         jitters: list[Jitter] = []
+        nearest: dict[str, float] = {}
         blind = np.zeros(len(task.machines), dtype=bool)
         ungrouped = task.in_small_group
         paused = self.pauses(task)
@@ -141,8 +143,10 @@ class Detector:
             blind |= scored.blind
             ungrouped &= scored.ungrouped
             thresholds = model.thresholds(task)
-            best = max(best, scored.findings(thresholds, task.groups), key=_strength)
-            jitters += scored.jitters(thresholds)
+            judged = scored.judge(thresholds, task.groups)
+            best = max(best, judged.findings, key=_strength)
+            jitters += judged.jitters
+            nearest[model.name] = judged.nearest
             if best and _strength(best) >= self.rules.stop_strength:
                 break
         no_data = tuple(np.flatnonzero(blind).tolist())
@@ -156,6 +160,7 @@ class Detector:
             unreported,
             small,
             self.observe_only,
+            nearest,
         )
         return verdict, updated
 
@@ -189,19 +194,39 @@ class Detector:
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
-            return ScoredMetric(model.name, self.rules, empty, window, before, *flags)
+            return ScoredMetric(model.name, self.rules, empty, window, before, *flags, None)
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
         previous = before.scored if incremental else None
         n_known = previous.count_reusable(number, present, self.rules.block) if previous else 0
         windows, new = self._windows(model, series, keep[n_known:]), present[n_known:]
         scores, now = self._score(task, model, windows, new, number[n_known:], before)
-        scores = np.ascontiguousarray(scores.T)
+        samples = self._sample_scoring(task, model, series, number, now)
+        scores, now = np.ascontiguousarray(scores.T), now.newest()
         if previous and n_known:
             column = np.searchsorted(previous.window, number[:n_known])
             scores = np.concatenate([previous.scores[:, column], scores], axis=1)
         now = now.with_scored(ScoredWindows(number, scores, present))
-        return ScoredMetric(model.name, self.rules, scores, keep, now, *flags)
+        return ScoredMetric(model.name, self.rules, scores, keep, now, *flags, samples)
+
+    def _sample_scoring(
+        self,
+        task: Task,
+        model: MetricModel,
+        series: Float32Array,
+        number: Int64Array,
+        baseline: MachineBaseline,
+    ) -> SampleScoring | None:
+        """Return how to score single samples; None if durations count windows."""
+        if self.rules.mode != "forewarn" or model.denoiser is not None or not len(number):
+            return None
+        params, length = self.rules.baseline, self.rules.window
+        numbers = np.unique(number // params.block)
+        tolerated = tolerated_offsets(baseline, numbers, params, self._healthy(model))
+        blocks = (task.first_tick + np.arange(task.n_ticks) + length - 1) // params.block
+        block_of = np.clip(np.searchsorted(numbers, blocks), 0, len(numbers) - 1)
+        groups = comparison_groups(task.groups)
+        return SampleScoring(series[0], groups, tolerated, block_of, length)
 
     def _drop_frozen(self, model: MetricModel, series: Float32Array) -> BoolArray:
         """Replace the samples of frozen sensors by NaN and return where they are."""
@@ -267,13 +292,16 @@ class Detector:
             return peer_scores(windows, present), baseline
         groups = comparison_groups(task.groups)
         deviation = peer_deviations(windows, present, groups)
+        return score_against_baseline(
+            deviation, number, groups, self.rules.baseline, self._healthy(model), baseline
+        )
+
+    def _healthy(self, model: MetricModel) -> HealthySpread:
+        """Return how much healthy machines differ, as far as the rules tolerate it."""
         healthy = replace(model.healthy, deviation=max(model.healthy.deviation, model.floor))
         if not self.rules.own_past:
-            healthy = HealthySpread(healthy.deviation, offset=0.0, spread=0.0)
-        scores, now = score_against_baseline(
-            deviation, number, groups, self.rules.baseline, healthy, baseline
-        )
-        return scores, now.newest()
+            return HealthySpread(healthy.deviation, offset=0.0, spread=0.0)
+        return healthy
 
     def _minder_scores(self, windows: Float32Array, present: BoolArray) -> Float32Array:
         """Return the normal score of the machine farthest from the others, -inf for the rest."""

@@ -12,15 +12,45 @@ from forewarn.models.detection.detection_rules import CONFIDENT_SCORE, Detection
 from forewarn.models.detection.detection_verdict import Jitter, MachineFinding
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import comparison_groups
+from forewarn.models.detection.sample_scores import SampleScoring
 
-__all__ = ["ScoredMetric"]
+__all__ = ["MetricVerdict", "ScoredMetric"]
 
 
+_NEAR = 0.5  # share of a threshold below which a machine is not examined further
 _MIN_SHARE_AT_LIMIT = 0.25  # share of the samples of a span
 _TYPICAL_OFFSET_SHARE = 0.5  # share of the tolerated offset by which nearly all machines differ
 _MAX_OUTLIER_SHARE = (
     1.0 / 3.0
 )  # share of a group above which the peers alone cannot tell who is faulty
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """What one metric says about the machines of a task.
+
+    Attributes
+    ----------
+    findings : list of MachineFinding
+        Machines that deviated for a full continuity, the most relevant first.
+    jitters : list of Jitter
+    nearest : float
+        Highest threshold that any machine reached, divided by its threshold; 0 if far below.
+    """
+
+    findings: list[MachineFinding]
+    jitters: list[Jitter]
+    nearest: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Trace:
+    """Scores of some machines over time, and the ticks that each score covers."""
+
+    machines: Int64Array
+    scores: Float32Array
+    first: Int64Array
+    last: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +74,8 @@ class ScoredMetric:
         Machines whose group is too small for comparison and unknown from healthy tasks.
     tolerated : float
         Largest offset that is tolerated.
+    samples : SampleScoring or None
+        None if durations count windows.
     """
 
     metric: str
@@ -56,25 +88,26 @@ class ScoredMetric:
     at_limit: BoolArray
     ungrouped: BoolArray
     tolerated: float
+    samples: SampleScoring | None
 
-    def highest(self) -> Float32Array:
-        """Return the highest threshold that each machine would have reached."""
-        if not self.scores.shape[1]:
-            return np.full(len(self.scores), -np.inf, dtype=np.float32)
-        reached: Float32Array = continuity_levels(
-            self.scores, self.rules.continuity, self.rules.continuity_share
-        ).max(axis=1)
-        return reached
+    def highest(self, at_least: Float64Array | float = -np.inf) -> Float32Array:
+        """Return the highest threshold that each machine would have reached.
+
+        Machines that never score `at_least` may get -inf, which saves time.
+        """
+        out = np.full(len(self.scores), -np.inf, dtype=np.float32)
+        machines = self._scoring(np.broadcast_to(at_least, len(out)))
+        if len(machines):
+            out[machines] = self._levels(self._trace(machines)).max(axis=1)
+        return out
 
     def is_lasting(self, machine: int, threshold: float) -> bool:
         """Tell whether a machine has exceeded the threshold since its first sample."""
-        scores = self.scores[machine : machine + 1]
-        reached = continuity_levels(scores, self.rules.continuity, self.rules.continuity_share)[0]
-        at = int(np.argmax(reached >= threshold))
-        return self._finding(machine, at, reached, threshold).lasting
+        trace = self._trace(np.array([machine]))
+        return self._finding(trace, 0, self._levels(trace)[0], threshold).lasting
 
-    def findings(self, threshold: Float64Array, groups: Int64Array) -> list[MachineFinding]:
-        """Return the machines that deviated for a full continuity, the most relevant first.
+    def judge(self, threshold: Float64Array, groups: Int64Array) -> MetricVerdict:
+        """Return what one metric says about the machines.
 
         Parameters
         ----------
@@ -82,62 +115,74 @@ class ScoredMetric:
             The threshold of each machine.
         groups : ndarray of shape (n_machines,)
         """
-        reached = continuity_levels(
-            self.scores,
-            self.rules.continuity,
-            self.rules.continuity_share,
-            float(threshold.min(initial=np.inf)),
-        )
-        findings = []
-        for machine in np.flatnonzero((reached >= threshold[:, None]).any(axis=1)).tolist():
-            at = int(np.argmax(reached[machine] >= threshold[machine]))
-            findings.append(self._finding(machine, at, reached[machine], threshold[machine]))
+        machines = self._scoring(_NEAR * threshold)
+        if not len(machines):
+            return MetricVerdict([], [], 0.0)
+        trace, of_machines = self._trace(machines), threshold[machines]
+        levels = self._levels(trace)
+        nearest = float((levels.max(axis=1) / of_machines).max())
+        findings = [
+            self._finding(trace, row, levels[row], of_machines[row])
+            for row in np.flatnonzero((levels >= of_machines[:, None]).any(axis=1)).tolist()
+        ]
         groups = comparison_groups(groups)
         findings = [
             finding for finding in findings if not self._shows_hidden_offset(finding, groups)
         ]
         findings = self._keep_changed(groups, findings)
-        return sorted(findings, key=lambda finding: (finding.lasting, finding.at, -finding.score))
+        findings.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
+        return MetricVerdict(findings, self._jitters(trace, of_machines), max(nearest, 0.0))
 
-    def jitters(self, threshold: Float64Array) -> list[Jitter]:
+    def _scoring(self, least: Float64Array) -> Int64Array:
+        """Return the machines with a window that scores at least as much."""
+        return np.flatnonzero((self.scores >= least[:, None]).any(axis=1))
+
+    def _levels(self, trace: _Trace) -> Float32Array:
+        return continuity_levels(trace.scores, self.rules.continuity, self.rules.continuity_share)
+
+    def _trace(self, machines: Int64Array) -> _Trace:
+        """Return the scores of some machines over time: of samples or, in `minder`, of windows."""
+        if self.samples is None:
+            end = self.window + self.rules.window - 1
+            return _Trace(machines, self.scores[machines], self.window, end)
+        scores = self.samples.scores(self.scores, self.window, machines)
+        ticks = np.unique(self.window[:, None] + np.arange(self.rules.window))  # without pauses
+        return _Trace(machines, np.ascontiguousarray(scores[:, ticks]), ticks, ticks)
+
+    def _jitters(self, trace: _Trace, threshold: Float64Array) -> list[Jitter]:
         """Return machines that deviated without a break for a while and then recovered.
 
-        Noise exceeds the threshold for a few windows now and then. It does not exceed twice the
-        threshold for longer than one outlying sample affects. A machine has recovered when its
-        score is below the threshold.
+        Noise exceeds the threshold for a few samples now and then. It does not exceed twice the
+        threshold for a whole window. A machine has recovered when its score is below the threshold.
         """
-        if not self.scores.shape[1]:
-            return []
         low: Float32Array = threshold.astype(np.float32)
         spells = longest_excursions(
-            self.scores, np.float32(CONFIDENT_SCORE) * low, low, self.rules.recovery_windows
+            trace.scores, np.float32(CONFIDENT_SCORE) * low, low, self.rules.recovery_samples
         )
-        length, jitters = self.rules.window, []
-        for machine in np.flatnonzero(spells[:, 1] - spells[:, 0] >= 2 * length).tolist():
-            begin, end = spells[machine].tolist()
-            score = float(self.scores[machine, begin:end].max() / low[machine])
-            since, until = int(self.window[begin]), int(self.window[end - 1]) + length - 1
-            jitters.append(Jitter(machine, self.metric, score, since, until))
+        jitters = []
+        for row in np.flatnonzero(spells[:, 1] - spells[:, 0] > self.rules.window).tolist():
+            begin, end = spells[row].tolist()
+            score = float(np.nanmax(trace.scores[row, begin:end]) / low[row])
+            since, until = int(trace.first[begin]), int(trace.last[end - 1])
+            jitters.append(Jitter(int(trace.machines[row]), self.metric, score, since, until))
         return jitters
 
     def _finding(
-        self, machine: int, at: int, reached: Float32Array, threshold: float
+        self, trace: _Trace, row: int, levels: Float32Array, threshold: float
     ) -> MachineFinding:
-        """Locate the start of the deviation; isolated windows before it do not count."""
-        begin = max(at - self.rules.continuity + 1, 0)
-        span = self.scores[machine, begin : at + 1]
-        present = np.flatnonzero(~np.isnan(span))  # lost samples do not interrupt a deviation
-        passed = np.flatnonzero(span[present] >= threshold)
-        gaps = np.flatnonzero(np.diff(passed) > self.rules.recovery_windows)
-        begin += int(present[passed[gaps[-1] + 1 if len(gaps) else 0]])
-        first = int(np.argmax(~np.isnan(self.scores[machine])))
+        """Locate the first continuity: it begins with a sample that deviates."""
+        machine, scores = int(trace.machines[row]), trace.scores[row]
+        at = int(np.argmax(levels >= threshold))
+        present = np.flatnonzero(~np.isnan(scores))
+        begin = int(present[present <= max(at - self.rules.continuity + 1, present[0])][-1])
+        age = int(trace.first[begin] - trace.first[present[0]])
         return MachineFinding(
-            machine=int(machine),
+            machine=machine,
             metric=self.metric,
-            score=float(reached.max() / threshold),
-            since=int(self.window[begin]),
-            at=int(self.window[at]) + self.rules.window - 1,
-            lasting=bool(self.new[machine]) and begin - first < self.rules.baseline.block,
+            score=float(levels.max() / threshold),
+            since=int(trace.first[begin]),
+            at=int(trace.last[at]),
+            lasting=bool(self.new[machine]) and age < self.rules.baseline.block,
         )
 
     def _shows_hidden_offset(self, finding: MachineFinding, groups: Int64Array) -> bool:

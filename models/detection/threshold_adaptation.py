@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from forewarn.features.time_units import DAY, HOUR
-from forewarn.models.detection.continuity import continuity_levels
 from forewarn.models.detection.detector import Detector
-from forewarn.models.detection.machine_baseline import MachineBaseline
 
-__all__ = ["FIRST_HOUR", "ThresholdAdaptation", "threshold_shares"]
+__all__ = ["FIRST_HOUR", "ThresholdAdaptation"]
 
 FIRST_HOUR = HOUR  # nanoseconds
 _OWN_MARGIN, _SITE_MARGIN = (
@@ -59,46 +57,38 @@ class ThresholdAdaptation:
         self.days += max(end - since, 0) / DAY
         self.until[task] = max(end, self.until.get(task, end))
 
-    def learn(self, task: str, shares: Mapping[str, float]) -> None:
-        """Record the scores of a task in which no machine was identified."""
+    def learn(self, task: str, nearest: Mapping[str, float]) -> None:
+        """Record the scores of a task in which no machine was identified.
+
+        Parameters
+        ----------
+        task : str
+        nearest : mapping of str to float
+            By metric, as shares of the thresholds of the detector that `raised` returned.
+        """
         early = self.until[task] - self.begun[task] <= FIRST_HOUR
         own = self.own.setdefault(task, {})
-        for metric, share in shares.items():
+        factors = {metric: self._factor(task, metric) for metric in nearest}
+        for metric, factor in factors.items():
+            share = nearest[metric] * factor
             self.site[metric] = max(share, self.site.get(metric, 0.0))
             if early:
                 own[metric] = max(share, own.get(metric, 0.0))
 
     def raised(self, detector: Detector, task: str) -> Detector:
         """Return a detector whose thresholds are raised for a task of this site."""
-        own, models = self.own.get(task, {}), []
+        models = []
         for model in detector.metrics:
-            by = max(
-                _OWN_MARGIN * own.get(model.name, 0.0),
-                _SITE_MARGIN * self.site.get(model.name, 0.0),
-            )
+            factor = self._factor(task, model.name)
             threshold = model.threshold
-            if threshold is not None and by > 1.0:
-                margin = threshold.margin + float(np.log(min(by, _MAX_RAISE)))
+            if threshold is not None and factor > 1.0:
+                margin = threshold.margin + float(np.log(factor))
                 model = replace(model, threshold=replace(threshold, margin=margin))
             models.append(model)
         return replace(detector, metrics=tuple(models))
 
-
-def threshold_shares(
-    detector: Detector, baselines: Mapping[str, MachineBaseline]
-) -> dict[str, float]:
-    """Return the highest score of a call on each metric, divided by the threshold."""
-    shares = {}
-    for model in detector.metrics:
-        baseline = baselines.get(model.name)
-        if baseline is None or baseline.scored is None or model.threshold is None:
-            continue
-        scores = baseline.scored.scores
-        if scores.size:
-            reached = continuity_levels(
-                scores, detector.rules.continuity, detector.rules.continuity_share
-            ).max(axis=1)
-            highest = (reached / model.threshold.for_machines(baseline.machines)).max()
-            if np.isfinite(highest):
-                shares[model.name] = float(highest)
-    return shares
+    def _factor(self, task: str, metric: str) -> float:
+        """Return by how much the fitted threshold is raised."""
+        own = _OWN_MARGIN * self.own.get(task, {}).get(metric, 0.0)
+        site = _SITE_MARGIN * self.site.get(metric, 0.0)
+        return min(max(own, site, 1.0), _MAX_RAISE)

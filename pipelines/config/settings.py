@@ -95,6 +95,7 @@ def _metrics() -> tuple[MetricTable, ...]:
     )
 
 
+_MIN_CONTINUITY = 3  # samples
 _BLOCKS_PER_CONTINUITY = 4  # blocks of the machine baseline per continuity
 
 
@@ -121,7 +122,8 @@ class DetectionTable(StrictTable):
 
         continuity = self.continuity // self.interval
         block = max(continuity // _BLOCKS_PER_CONTINUITY, 1)
-        return DetectionRules(self.window, continuity, block, self.mode, self.distance)
+        window = self.window if self.mode == "minder" else min(self.window, continuity)
+        return DetectionRules(window, continuity, block, self.mode, self.distance)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -129,8 +131,9 @@ class DetectionTable(StrictTable):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"`metrics` names {twice!r} twice")
-        if self.continuity < self.interval:
-            raise ValueError("`continuity` is shorter than `interval`; expected several intervals")
+        if self.continuity < _MIN_CONTINUITY * self.interval:
+            found = f"{self.continuity / self.interval:.3g} times `interval`"
+            raise ValueError(f"`continuity` is {found}; expected at least {_MIN_CONTINUITY} times")
         return self
 
 

@@ -19,6 +19,7 @@ from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import Task
 from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE
+from forewarn.models.detection.threshold import Threshold
 from forewarn.pipelines.detection.baseline_store import load_baselines_or_empty, save_baselines
 from forewarn.pipelines.detection.task_metrics import (
     FilePull,
@@ -106,18 +107,27 @@ def warm_up(stored: StoredDetector) -> None:
     machine = np.repeat(np.arange(n, dtype=np.int32), ticks)
     times = np.tile(np.arange(ticks, dtype=np.int64) * stored.interval, n)
     grid = build_task_grid(machine, ["a", "b", "c", "d"], times, stored.interval)
-    values = np.random.default_rng(0).random(n * ticks, dtype=np.float32)
+    values = 0.1 * np.random.default_rng(0).random(n * ticks, dtype=np.float32)
+    values[machine == 0] += 0.9  # only samples of a machine that deviates are scored one by one
 
     sampling = stored.sampling
-    counted = np.cumsum(values, dtype=np.float64)
+    limits = {part.name: part for model in stored.detector.metrics for part in model.limits}
 
-    def series(name: str) -> npt.NDArray[np.float32]:
+    def series(name: str) -> npt.NDArray[np.float32] | None:
+        if name not in limits:  # the activity, if it is no metric
+            return None
+        low, high = limits[name].low, limits[name].high
+        sent = (low + (high - low) * values).astype(np.float32)
         if name in sampling.counters:
+            counted = np.cumsum(sent, dtype=np.float64)
             return grid.increases_on_ticks(counted, times, sampling.max_sample_ticks)
-        return grid.on_ticks(values, sampling.max_sample_ticks)
+        return grid.on_ticks(sent, sampling.max_sample_ticks)
 
     groups, weights = np.zeros(n, dtype=np.int64), np.ones(n)
-    stored.detector.find(Task(grid.machines, 0, ticks, series, groups, weights))
+    least = Threshold(base=0.0, slope=0.0, margin=0.0, tail=0.1)
+    task = Task(grid.machines, 0, ticks, series, groups, weights)
+    for model in stored.detector.metrics:
+        replace(stored.detector, metrics=(replace(model, threshold=least),)).find(task)
 
 
 def open_for_detector(folder: Path, stored: StoredDetector, span: int | None = None) -> FilePull:

@@ -17,7 +17,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import SECOND
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.machine_baseline import MachineBaseline
-from forewarn.models.detection.threshold_adaptation import ThresholdAdaptation, threshold_shares
+from forewarn.models.detection.threshold_adaptation import ThresholdAdaptation
 from forewarn.pipelines.config.settings import WatchTable
 from forewarn.pipelines.detection.adaptation_state import load_adaptation, save_adaptation
 from forewarn.pipelines.detection.baseline_store import (
@@ -230,8 +230,7 @@ class DetectionWatch:
         grid, task = detected.pull.grid, detected.pull.name
         self._adaptation.watched(task, grid.time(0), grid.time(grid.n_ticks - 1))
         if not detected.verdict.findings:
-            shares = threshold_shares(self.stored.detector, self._baselines[task])
-            self._adaptation.learn(task, shares)
+            self._adaptation.learn(task, detected.verdict.nearest)
 
     def _count(self) -> None:
         """Note when there are more verdicts than the requested false alarm rate explains."""

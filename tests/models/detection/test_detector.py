@@ -519,3 +519,14 @@ def test_machine_leaving_limit_must_fall_clearly(
     level = highest(series, 3)
     assert named(detector(level=level / 1.5).find(task(series))[0]) == weak
     assert named(detector(level=level / 2.5).find(task(series))[0]) == [3]
+
+
+def test_nearest_score_is_relative_to_the_machine_threshold() -> None:
+    series = healthy(6)
+    series["one"][2, 150:] += np.float32(0.3)
+    (found,) = detector().find(task(series))[0].findings
+    reached = 3.0 * found.score
+    for level in (0.8 * reached, 1.25 * reached, 3.0 * reached):
+        verdict, _ = detector(level=level).find(task(series))
+        near = reached / level
+        assert verdict.nearest["one"] == pytest.approx(near if near > 0.5 else 0.0, rel=1e-4)

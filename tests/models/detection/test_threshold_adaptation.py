@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,10 @@ from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.time_units import DAY
 from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWindows
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.threshold_adaptation import (
     FIRST_HOUR,
     ThresholdAdaptation,
-    threshold_shares,
 )
 
 FITTED = Threshold(base=float(np.log(4.0)), slope=0.0, margin=0.0, tail=0.1)
@@ -56,7 +52,7 @@ def test_raise_is_bounded() -> None:
     known = ThresholdAdaptation()
     known.watched("a", 0, FIRST_HOUR // 2)
     for _ in range(100):
-        known.learn("a", {"one": 0.99 * level(known, "a") / 4.0})
+        known.learn("a", {"one": 0.99})
     assert level(known, "a") == pytest.approx(12.0)
 
 
@@ -67,12 +63,10 @@ def test_overlapping_time_counts_once() -> None:
     assert known.days == pytest.approx(1380 / DAY)
 
 
-def test_share_uses_machine_threshold() -> None:
-    """A machine at 6 with threshold 8, and one at 1.8 with threshold 2."""
-    own = replace(FITTED, machines={"loud": float(np.log(2.0)), "quiet": -float(np.log(2.0))})
-    detector = replace(DETECTOR, metrics=(replace(DETECTOR.metrics[0], threshold=own),))
-    reached = np.repeat(np.array([[6.0], [1.8]], np.float32), DetectionRules().continuity, axis=1)
-    numbers = np.arange(reached.shape[1])
-    judged = ScoredWindows(numbers, reached, np.ones(reached.T.shape, dtype=bool))
-    past = replace(MachineBaseline.empty(("loud", "quiet")), scored=judged)
-    assert threshold_shares(detector, {"one": past}) == {"one": pytest.approx(0.9)}
+def test_scores_are_shares_of_the_raised_threshold() -> None:
+    known = ThresholdAdaptation()
+    known.watched("a", 0, FIRST_HOUR // 2)
+    known.learn("a", {"one": 0.8})
+    assert level(known, "a") == pytest.approx(4.0 * 1.5 * 0.8)
+    known.learn("a", {"one": 0.9})
+    assert level(known, "a") == pytest.approx(4.0 * 1.5 * (1.5 * 0.8) * 0.9)

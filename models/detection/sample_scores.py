@@ -1,0 +1,123 @@
+"""Which samples of a machine deviate: the scores of windows, made exact at the ends.
+
+The mean of a window finds what no sample shows, but a short deviation raises all windows that touch
+it. A duration counted in windows would then depend on their length and on the size of the fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forewarn.features.array_types import Float32Array, Int64Array
+from forewarn.features.compiled import compiled
+from forewarn.features.threads import parallel_for
+from forewarn.models.detection.baseline_scoring import beyond_tolerance, combined_excess
+from forewarn.models.detection.peer_deviation import medians_of_others
+
+__all__ = ["SampleScoring"]
+
+_EVEN_SHARE = np.float32(2.0 / 3.0)  # windows that differ by less lie in one deviation
+
+
+@dataclass(frozen=True, slots=True)
+class SampleScoring:
+    """Samples of one metric, from which the scores of single samples are derived.
+
+    Attributes
+    ----------
+    series : ndarray of shape (n_machines, n_ticks), float32
+        Scaled samples; NaN where one is missing.
+    groups : ndarray of shape (n_machines,), int
+    tolerated : ndarray of shape (n_blocks, n_machines), float32
+        Tolerated offset of each machine in each block of the call.
+    block_of : ndarray of shape (n_ticks,), int
+    length : int
+        Samples per window.
+    """
+
+    series: Float32Array
+    groups: Int64Array
+    tolerated: Float32Array
+    block_of: Int64Array
+    length: int
+
+    def scores(
+        self, windows: Float32Array, first: Int64Array, machines: Int64Array
+    ) -> Float32Array:
+        """Return the scores of all samples of some machines.
+
+        If the windows that contain a sample have about the same score, the sample has the lowest of
+        them. Otherwise, the deviation begins, ends or pauses there, and the sample has its own
+        score, but not more than the highest of its windows.
+
+        Parameters
+        ----------
+        windows : ndarray of shape (n_machines, n_windows), float32
+            Scores of windows; NaN where one is missing.
+        first : ndarray of shape (n_windows,), int
+            First tick of each window.
+        machines : ndarray of shape (n,), int
+
+        Returns
+        -------
+        ndarray of shape (n, n_ticks), float32
+            NaN where the sample is missing, or no window contains it.
+        """
+        n_ticks = self.series.shape[1]
+        dense = np.full((len(machines), n_ticks - self.length + 1), np.nan, dtype=np.float32)
+        dense[:, first] = windows[machines]
+        others = medians_of_others(np.ascontiguousarray(self.series.T), self.groups)
+        differences = self.series[machines] - others.T[machines]
+        tolerated = np.ascontiguousarray(self.tolerated[:, machines].T)
+        out = np.full(differences.shape, np.nan, dtype=np.float32)
+        parts = (dense, differences, tolerated, self.block_of, self.length, out)
+        parallel_for(lambda a, b: _write_sample_scores(*parts, a, b), len(machines))
+        return out
+
+
+@compiled
+def _write_sample_scores(
+    windows: Float32Array,
+    differences: Float32Array,
+    tolerated: Float32Array,
+    block_of: Int64Array,
+    length: int,
+    out: Float32Array,
+    first: int,
+    last: int,
+) -> None:
+    excess = np.empty(differences.shape[1], np.float32)
+    for machine in range(first, last):
+        for tick in range(len(excess)):
+            usual = tolerated[machine, block_of[tick]]
+            excess[tick] = beyond_tolerance(differences[machine, tick], usual)
+        for tick in range(len(excess)):
+            if excess[tick] == excess[tick]:
+                out[machine, tick] = _sample_score(windows[machine], excess, tick, length)
+
+
+@compiled
+def _sample_score(
+    windows: Float32Array, excess: Float32Array, tick: int, length: int
+) -> np.float32:
+    """Return the score of one sample from those of the windows that contain it."""
+    low, high, highest = np.float32(np.inf), np.float32(-1.0), -1
+    for window in range(max(tick - length + 1, 0), min(tick + 1, len(windows))):
+        score = windows[window]
+        if score > high:
+            high, highest = score, window
+        if score < low:
+            low = score
+    if highest < 0:
+        return np.float32(np.nan)
+    if low >= _EVEN_SHARE * high:
+        return np.float32(low)
+    total, square = np.float32(0.0), np.float32(0.0)
+    for inside in range(highest, highest + length):
+        total += excess[inside]
+        square += excess[inside] * excess[inside]
+    of_window = combined_excess(total / length, square / length)
+    own = high * abs(excess[tick]) / of_window if of_window > 0.0 else low
+    return np.float32(min(high, own))
