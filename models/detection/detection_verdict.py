@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-__all__ = ["Jitter", "MachineFinding", "Verdict", "unreported_jitters"]
+__all__ = [
+    "Jitter",
+    "MachineFinding",
+    "Suppressed",
+    "SuppressionRule",
+    "Verdict",
+    "unreported_jitters",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,31 @@ class Jitter:
     until: int
 
 
+SuppressionRule = Literal["limit", "unchanged", "majority"]
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A machine that deviated for a full continuity but was dropped by a rule.
+
+    Attributes
+    ----------
+    machine : int
+    metric : str
+    score : float
+        As in `MachineFinding`.
+    rule : str
+        `limit`: only an offset shows that the limit of the metric hid before. `unchanged`: many
+        machines of the group deviate, and this one did not change itself. `majority`: more than
+        half of the group changed.
+    """
+
+    machine: int
+    metric: str
+    score: float
+    rule: SuppressionRule
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of one call of the detector.
@@ -73,6 +106,7 @@ class Verdict:
         Machines whose group is too small for comparison and unknown from healthy tasks.
     observe_only : bool
         The detector is not validated yet: do not act on its verdicts.
+    suppressed : tuple of Suppressed
     nearest : mapping of str to float
         Highest score of any machine on each examined metric, divided by the machine's threshold; 0
         if far below.
@@ -85,6 +119,7 @@ class Verdict:
     jitters: tuple[Jitter, ...] = ()
     too_small: tuple[int, ...] = ()
     observe_only: bool = True
+    suppressed: tuple[Suppressed, ...] = ()
     nearest: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -16,6 +16,7 @@ from forewarn.models.detection.detection_rules import DetectionRules, paused_win
 from forewarn.models.detection.detection_verdict import (
     Jitter,
     MachineFinding,
+    Suppressed,
     Verdict,
     unreported_jitters,
 )
@@ -127,6 +128,7 @@ class Detector:
         updated, examined, absent = dict(baselines or {}), [], []
         best: list[MachineFinding] = []
         jitters: list[Jitter] = []
+        suppressed: list[Suppressed] = []
         nearest: dict[str, float] = {}
         blind = np.zeros(len(task.machines), dtype=bool)
         ungrouped = task.in_small_group
@@ -146,6 +148,7 @@ class Detector:
             judged = scored.judge(thresholds, task.groups)
             best = max(best, judged.findings, key=_strength)
             jitters += judged.jitters
+            suppressed += judged.suppressed
             nearest[model.name] = judged.nearest
             if best and _strength(best) >= self.rules.stop_strength:
                 break
@@ -160,6 +163,7 @@ class Detector:
             unreported,
             small,
             self.observe_only,
+            tuple(suppressed),
             nearest,
         )
         return verdict, updated

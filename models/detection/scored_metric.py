@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,12 @@ import numpy as np
 from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
 from forewarn.models.detection.continuity import continuity_levels, longest_excursions
 from forewarn.models.detection.detection_rules import CONFIDENT_SCORE, DetectionRules
-from forewarn.models.detection.detection_verdict import Jitter, MachineFinding
+from forewarn.models.detection.detection_verdict import (
+    Jitter,
+    MachineFinding,
+    Suppressed,
+    SuppressionRule,
+)
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import comparison_groups
 from forewarn.models.detection.sample_scores import SampleScoring
@@ -33,12 +39,15 @@ class MetricVerdict:
     ----------
     findings : list of MachineFinding
         Machines that deviated for a full continuity, the most relevant first.
+    suppressed : list of Suppressed
+        Findings that a rule dropped.
     jitters : list of Jitter
     nearest : float
         Highest threshold that any machine reached, divided by its threshold; 0 if far below.
     """
 
     findings: list[MachineFinding]
+    suppressed: list[Suppressed]
     jitters: list[Jitter]
     nearest: float
 
@@ -117,7 +126,7 @@ class ScoredMetric:
         """
         machines = self._scoring(_NEAR * threshold)
         if not len(machines):
-            return MetricVerdict([], [], 0.0)
+            return MetricVerdict([], [], [], 0.0)
         trace, of_machines = self._trace(machines), threshold[machines]
         levels = self._levels(trace)
         nearest = float((levels.max(axis=1) / of_machines).max())
@@ -126,12 +135,27 @@ class ScoredMetric:
             for row in np.flatnonzero((levels >= of_machines[:, None]).any(axis=1)).tolist()
         ]
         groups = comparison_groups(groups)
-        findings = [
-            finding for finding in findings if not self._shows_hidden_offset(finding, groups)
-        ]
-        findings = self._keep_changed(groups, findings)
-        findings.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
-        return MetricVerdict(findings, self._jitters(trace, of_machines), max(nearest, 0.0))
+        suppressed = self._suppressed(findings, groups)
+        dropped = {each.machine for each in suppressed}
+        kept = [finding for finding in findings if finding.machine not in dropped]
+        kept.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
+        jitters = self._jitters(trace, of_machines)
+        return MetricVerdict(kept, suppressed, jitters, max(nearest, 0.0))
+
+    def _suppressed(
+        self, findings: Sequence[MachineFinding], groups: Int64Array
+    ) -> list[Suppressed]:
+        """Return the findings that do not tell which machine is faulty, with the rule."""
+        if self.rules.mode == "minder":
+            return []
+        hidden = [f for f in findings if self._shows_hidden_offset(f, groups)]
+        others = [f for f in findings if f not in hidden]
+        unchanged = self._unchanged(groups, others)
+        rules: tuple[tuple[SuppressionRule, list[MachineFinding]], ...] = (
+            ("limit", hidden),
+            *unchanged,
+        )
+        return [Suppressed(f.machine, self.metric, f.score, r) for r, fs in rules for f in fs]
 
     def _scoring(self, least: Float64Array) -> Int64Array:
         """Return the machines with a window that scores at least as much."""
@@ -190,16 +214,20 @@ class ScoredMetric:
 
         While all machines are at 100 %, their differences are invisible; they appear when the task
         slows down. The machine still at 100 % has not changed. A machine that leaves the limit by
-        no more than the tolerated offset may always have been the lowest.
+        no more than the tolerated offset may always have been the lowest. A machine that goes to
+        the limit while the others never were there has changed.
         """
-        if self.rules.mode == "minder" or finding.score >= CONFIDENT_SCORE:
+        if finding.score >= CONFIDENT_SCORE:
             return False
-        since = max(finding.since, 0)
+        since = finding.since
         own = self.at_limit[finding.machine]
+        same = groups == groups[finding.machine]
+        same[finding.machine] = False
+        others = self.at_limit[same].mean(axis=0) > 0.5
+        together = own & others
+        was_hidden = since > 0 and together[:since].mean() >= _MIN_SHARE_AT_LIMIT
         if own[since : finding.at + 1].mean() >= _MIN_SHARE_AT_LIMIT:
-            return True
-        others = self.at_limit[groups == groups[finding.machine]].mean(axis=0) > 0.5
-        was_hidden = since > 0 and (own & others)[:since].mean() >= _MIN_SHARE_AT_LIMIT
+            return bool(was_hidden or together.mean() >= _MIN_SHARE_AT_LIMIT)
         return bool(
             was_hidden and 1.0 - self._level(finding) <= _TYPICAL_OFFSET_SHARE * self.tolerated
         )
@@ -213,29 +241,28 @@ class ScoredMetric:
         level = level[~np.isnan(level)]
         return float(np.median(level)) if len(level) else -np.inf
 
-    def _keep_changed(
-        self, groups: Int64Array, findings: list[MachineFinding]
-    ) -> list[MachineFinding]:
-        """Keep the machines that changed themselves, if many machines of a group deviate.
+    def _unchanged(
+        self, groups: Int64Array, findings: Sequence[MachineFinding]
+    ) -> list[tuple[SuppressionRule, list[MachineFinding]]]:
+        """Return the machines that did not change themselves, if many of a group deviate.
 
         Two of four machines deviate from the other two as much as these from them. The faulty ones
         are those whose own level moved. If half of the group moved, no machine is identified.
         """
-        if self.rules.mode == "minder" or len(findings) < 2 or not self.baseline.blocks.size:
-            return findings
-        moved_themselves: list[MachineFinding] = []
+        if len(findings) < 2 or not self.baseline.blocks.size:
+            return []
+        dropped: list[tuple[SuppressionRule, list[MachineFinding]]] = []
         for group in np.unique(groups[[finding.machine for finding in findings]]):
             of_group = [finding for finding in findings if groups[finding.machine] == group]
             size = int((groups == group).sum())
-            if len(of_group) >= max(2, _MAX_OUTLIER_SHARE * size):
-                moved = [_level_shift(self.baseline.level[finding.machine]) for finding in of_group]
-                most = max(moved)
-                of_group = [
-                    finding for finding, by in zip(of_group, moved, strict=True) if by >= 0.5 * most
-                ]
-                of_group = of_group if 2 * len(of_group) <= size else []
-            moved_themselves += of_group
-        return moved_themselves
+            if len(of_group) < max(2, _MAX_OUTLIER_SHARE * size):
+                continue
+            moved = [_level_shift(self.baseline.level[finding.machine]) for finding in of_group]
+            changed = [f for f, by in zip(of_group, moved, strict=True) if by >= 0.5 * max(moved)]
+            dropped.append(("unchanged", [f for f in of_group if f not in changed]))
+            if 2 * len(changed) > size:
+                dropped.append(("majority", changed))
+        return dropped
 
 
 def _level_shift(level: Float32Array) -> float:

@@ -57,6 +57,15 @@ class TaskVerdict:
             "seconds": round(self.seconds, 3),
             "kind": None if first is None else "straggler" if first.lasting else "fault",
             "evidence": None if first is None else _evidence(self.pull, first, self.xids),
+            "suppressed": [
+                {
+                    "machine": self.pull.grid.machines[each.machine],
+                    "metric": each.metric,
+                    "score": round(each.score, 3),
+                    "rule": each.rule,
+                }
+                for each in self.verdict.suppressed
+            ],
             "jitters": [_jitter_as_json(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
@@ -86,7 +95,7 @@ class UnjudgedTask:
 
     def line(self) -> dict[str, Any]:
         """Return the same keys as for a task that was judged."""
-        lists = ("also", "blind", "jitters", "examined", "too_small")
+        lists = ("also", "blind", "suppressed", "jitters", "examined", "too_small")
         nothing: dict[str, Any] = {name: [] for name in lists}
         return {
             "task": self.task,
