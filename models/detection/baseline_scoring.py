@@ -21,6 +21,7 @@ from forewarn.models.detection.peer_deviation import Deviations, medians_of_othe
 __all__ = [
     "beyond_tolerance",
     "combined_excess",
+    "past_offsets",
     "score_against_baseline",
     "tolerated_offsets",
 ]
@@ -149,17 +150,16 @@ def score_against_baseline(
         bounds,
         known,
     )
-    offsets, levels = (
-        scoring.medians(deviations.offset, known.offset),
-        scoring.medians(deviations.level, known.level),
-    )
-    scores, now = scoring.scores(offsets, levels)
+    offsets = scoring.medians(deviations.offset, known.offset)
+    levels = scoring.medians(deviations.level, known.level)
+    measured = np.concatenate([known.measured, offsets[:, len(known.blocks) :]], axis=1)
+    scores, now = scoring.scores(offsets, levels, measured)
     medians = _block_medians(scores, scoring.block_of, len(numbers))
     doubtful = np.zeros(now.offset.shape, dtype=bool)
     doubtful[:, len(known.blocks) :] = medians > _MAX_BASELINE_SCORE
     if doubtful.any():
         offsets[doubtful] = np.nan
-        scores, now = scoring.scores(offsets, levels, doubtful)
+        scores, now = scoring.scores(offsets, levels, measured, doubtful)
     return scores, now
 
 
@@ -194,7 +194,11 @@ class _ScoringPass:
         return sizes
 
     def scores(
-        self, offsets: Float32Array, levels: Float32Array, doubtful: BoolArray | None = None
+        self,
+        offsets: Float32Array,
+        levels: Float32Array,
+        measured: Float32Array,
+        doubtful: BoolArray | None = None,
     ) -> tuple[Float32Array, MachineBaseline]:
         """Return the scores and the updated baseline."""
         deviations, healthy = self.deviations, self.healthy
@@ -210,7 +214,8 @@ class _ScoringPass:
         expected = np.minimum(others, np.float32(healthy.spread))
         allowed = np.sqrt(own**2 + (_SHIFT_TOLERANCE * self.shifts(levels, offsets)) ** 2)
         scores = _relative_deviation(excess, expected, allowed, self.block_of, floor)
-        return scores, MachineBaseline(self.known.machines, self.blocks, offsets, spreads, levels)
+        parts = (offsets, spreads, levels, measured)
+        return scores, MachineBaseline(self.known.machines, self.blocks, *parts)
 
 
 def tolerated_offsets(
@@ -230,9 +235,16 @@ def tolerated_offsets(
     -------
     ndarray of shape (n_blocks, n_machines), float32
     """
-    n = len(baseline.machines)
-    past = _baseline_by_block(baseline.blocks, numbers, baseline.offset, params.lag, n)
+    past = past_offsets(baseline, numbers, params)
     return _bounded(past, healthy.bounds(baseline.machines))
+
+
+def past_offsets(
+    baseline: MachineBaseline, numbers: Int64Array, params: BaselineParams
+) -> Float32Array:
+    """Return the offset that each machine had before each block, shape (n_blocks, n_machines)."""
+    n = len(baseline.machines)
+    return _baseline_by_block(baseline.blocks, numbers, baseline.offset, params.lag, n)
 
 
 def _bounded(offsets: Float32Array, bounds: tuple[Float32Array, Float32Array]) -> Float32Array:

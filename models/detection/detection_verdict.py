@@ -30,6 +30,8 @@ class MachineFinding:
         Ticks of the call: start of the deviation, and end of the window that completed it.
     lasting : bool
         The machine has deviated since its first sample, beyond what is tolerated.
+    metrics : tuple of (str, float)
+        For the joint score: the metrics that contribute most, with their shares.
     """
 
     machine: int
@@ -38,6 +40,7 @@ class MachineFinding:
     since: int
     at: int
     lasting: bool = False
+    metrics: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Jitter:
     until: int
 
 
-SuppressionRule = Literal["limit", "unchanged", "majority"]
+SuppressionRule = Literal["limit", "unchanged", "majority", "few_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,8 @@ class Suppressed:
     rule : str
         `limit`: only an offset shows that the limit of the metric hid before. `unchanged`: many
         machines of the group deviate, and this one did not change itself. `majority`: more than
-        half of the group changed.
+        half of the group changed. `few_tasks`: the threshold of the joint score rests on too few
+        tasks.
     """
 
     machine: int

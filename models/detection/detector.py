@@ -21,6 +21,7 @@ from forewarn.models.detection.detection_verdict import (
     unreported_jitters,
 )
 from forewarn.models.detection.healthy_spread import HealthySpread
+from forewarn.models.detection.joint_score import JOINT, JointScores, joint_scores
 from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWindows
 from forewarn.models.detection.monitored_task import Task, comparison_groups
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
@@ -94,12 +95,18 @@ class Detector:
         Metric whose drop over the whole task marks a pause: a checkpoint, a restart, an evaluation.
     observe_only : bool
         The detector is not validated yet: do not act on its verdicts.
+    joint : Threshold or None
+        Threshold of the joint score; None without one.
+    joint_names : bool
+        The joint score may name a machine; otherwise its findings are only listed as suppressed.
     """
 
     rules: DetectionRules
     metrics: Sequence[MetricModel]
     activity: str | None = None
     observe_only: bool = True
+    joint: Threshold | None = None
+    joint_names: bool = False
 
     def find(
         self,
@@ -152,6 +159,13 @@ class Detector:
             nearest[model.name] = judged.nearest
             if best and _strength(best) >= self.rules.stop_strength:
                 break
+        else:
+            compared = {name: updated[name] for name in examined}
+            joint = self._joint_findings(task, compared)
+            if self.joint_names:
+                best = max(best, joint, key=_strength)
+            else:
+                suppressed += [Suppressed(f.machine, JOINT, f.score, "few_tasks") for f in joint]
         no_data = tuple(np.flatnonzero(blind).tolist())
         unreported = unreported_jitters(jitters, best)
         small = tuple(np.flatnonzero(ungrouped).tolist())
@@ -167,6 +181,23 @@ class Detector:
             nearest,
         )
         return verdict, updated
+
+    def joint_scores(
+        self, task: Task, baselines: Mapping[str, MachineBaseline]
+    ) -> JointScores | None:
+        """Return the joint scores of a task, given the baselines that a call updated."""
+        if self.rules.mode != "forewarn":
+            return None
+        return joint_scores(baselines, self.rules, task.first_tick, task.n_ticks)
+
+    def _joint_findings(
+        self, task: Task, baselines: Mapping[str, MachineBaseline]
+    ) -> list[MachineFinding]:
+        """Return the machines that deviate on several metrics together, the strongest first."""
+        scores = None if self.joint is None else self.joint_scores(task, baselines)
+        if scores is None or self.joint is None:
+            return []
+        return scores.findings(self.joint.with_prior(task.machines, task.weights))
 
     def pauses(self, task: Task) -> BoolArray:
         """Tell in which windows the whole task was nearly inactive, shape (n_windows,)."""

@@ -23,7 +23,7 @@ from forewarn.models.finite_json import finite_json
 __all__ = ["DetectorFacts", "DetectorFileError", "StoredDetector", "load_detector", "save_detector"]
 
 _JSON, _NPZ = "detector.json", "denoisers.npz"
-_FORMAT = 2
+_FORMAT = 3
 _PARTS = (
     *("encoder_kernel", "encoder_recurrent", "encoder_bias", "mean_kernel", "mean_bias"),
     *("decoder_kernel", "decoder_recurrent", "decoder_bias", "output_kernel", "output_bias"),
@@ -110,6 +110,8 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
             "rules": dataclasses.asdict(detector.rules),
             "activity": detector.activity,
             "observe_only": detector.observe_only,
+            "joint": _threshold_as_json(detector.joint),
+            "joint_names": detector.joint_names,
             "metrics": [_metric_as_json(model) for model in detector.metrics],
             "facts": dataclasses.asdict(stored.facts),
         },
@@ -121,12 +123,15 @@ def save_detector(stored: StoredDetector, folder: Path) -> None:
 
 def _metric_as_json(model: MetricModel) -> dict[str, Any]:
     (limits,) = model.limits
-    threshold = model.threshold
     return {
         "limits": dataclasses.asdict(limits),
         "usual": dataclasses.asdict(model.healthy),
-        "threshold": None if threshold is None else dataclasses.asdict(threshold),
+        "threshold": _threshold_as_json(model.threshold),
     }
+
+
+def _threshold_as_json(threshold: Threshold | None) -> dict[str, Any] | None:
+    return None if threshold is None else dataclasses.asdict(threshold)
 
 
 def load_detector(folder: Path) -> StoredDetector:
@@ -163,7 +168,15 @@ def _read(described: dict[str, Any], arrays: dict[str, Any]) -> StoredDetector:
         threshold = metric["threshold"] and Threshold(**metric["threshold"])
         denoiser = _denoiser(limits.name, rules.window, arrays) if rules.mode == "minder" else None
         models.append(MetricModel((limits,), denoiser, HealthySpread(**metric["usual"]), threshold))
-    detector = Detector(rules, tuple(models), described["activity"], described["observe_only"])
+    joint = described["joint"] and Threshold(**described["joint"])
+    detector = Detector(
+        rules,
+        tuple(models),
+        described["activity"],
+        described["observe_only"],
+        joint,
+        described["joint_names"],
+    )
     facts = DetectorFacts(**described["facts"])
     return StoredDetector(detector, int(described["interval"]), facts)
 

@@ -87,7 +87,9 @@ class MachineBaseline:
         Block numbers, the same in every call.
     offset, spread, level : ndarrays of shape (n_machines, n_blocks), float32
         Signed difference from the peers, size of the difference beyond the tolerated part, and
-        the machine's own value.
+        the machine's own value. NaN in `offset` and `spread` where the machine deviated.
+    measured : ndarray of the same shape
+        Signed difference from the peers in all blocks.
     scored : ScoredWindows or None
         Scores of the newest call, window by window.
     """
@@ -97,6 +99,7 @@ class MachineBaseline:
     offset: Float32Array
     spread: Float32Array
     level: Float32Array
+    measured: Float32Array
     scored: ScoredWindows | None = None
 
     @property
@@ -108,7 +111,9 @@ class MachineBaseline:
     def empty(machines: Sequence[str] = ()) -> MachineBaseline:
         """Return a baseline without any block."""
         empty = np.empty((len(machines), 0), dtype=np.float32)
-        return MachineBaseline(tuple(machines), np.empty(0, dtype=np.int64), empty, empty, empty)
+        return MachineBaseline(
+            tuple(machines), np.empty(0, dtype=np.int64), empty, empty, empty, empty
+        )
 
     def for_machines(self, machines: Sequence[str]) -> MachineBaseline:
         """Return the baselines of these machines in this order; a new machine has none."""
@@ -117,11 +122,11 @@ class MachineBaseline:
         row = {name: i for i, name in enumerate(self.machines)}
         rows = np.array([row.get(name, len(self.machines)) for name in machines], dtype=np.int64)
         parts = []
-        for values in (self.offset, self.spread, self.level):
+        for values in (self.offset, self.spread, self.level, self.measured):
             nothing = np.full((1, values.shape[1]), np.nan, dtype=np.float32)
             parts.append(np.concatenate([values, nothing])[rows])
-        offset, spread, level = parts
-        return MachineBaseline(tuple(machines), self.blocks, offset, spread, level)
+        offset, spread, level, measured = parts
+        return MachineBaseline(tuple(machines), self.blocks, offset, spread, level, measured)
 
     def with_scored(self, scored: ScoredWindows) -> MachineBaseline:
         """Return a copy with the scores of the newest call."""
@@ -136,7 +141,7 @@ class MachineBaseline:
         return self._at(np.flatnonzero(self.blocks < block))
 
     def _at(self, columns: Int64Array) -> MachineBaseline:
-        offset, spread, level = (
-            values[:, columns] for values in (self.offset, self.spread, self.level)
-        )
-        return MachineBaseline(self.machines, self.blocks[columns], offset, spread, level)
+        values = (self.offset, self.spread, self.level, self.measured)
+        offset, spread, level, measured = (each[:, columns] for each in values)
+        blocks = self.blocks[columns]
+        return MachineBaseline(self.machines, blocks, offset, spread, level, measured)

@@ -111,6 +111,7 @@ class DetectionTable(StrictTable):
     )
     activity: str = "gpu_duty_cycle"
     false_alarms: Positive = 0.02
+    joint_min_tasks: Annotated[int, Field(ge=1, strict=True)] = 20
     mode: Literal["forewarn", "minder"] = "forewarn"
     distance: Literal["euclidean", "manhattan", "chebyshev"] = "euclidean"
     seed: Seed = 0

@@ -19,7 +19,7 @@ from forewarn.pipelines.storage.files.file_names import safe_file_name
 
 __all__ = ["StateError", "load_baselines", "load_baselines_or_empty", "save_baselines", "set_aside"]
 
-_PARTS = ("blocks", "offset", "spread", "level")
+_PARTS = ("blocks", "offset", "spread", "level", "measured")
 # What readers raise on a truncated, damaged or unrelated file.
 _READ_ERRORS = (
     *(ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error),
@@ -109,6 +109,6 @@ def _check(baseline: MachineBaseline) -> None:
     n_machines, n_blocks = len(baseline.machines), baseline.blocks.size
     if baseline.blocks.shape != (n_blocks,) or baseline.blocks.dtype != np.int64:
         raise ValueError("block numbers have another shape or type")
-    for values in (baseline.offset, baseline.spread, baseline.level):
+    for values in (baseline.offset, baseline.spread, baseline.level, baseline.measured):
         if values.shape != (n_machines, n_blocks) or values.dtype != np.float32:
             raise ValueError(f"array of shape {values.shape} for {n_machines} machines")

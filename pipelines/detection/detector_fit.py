@@ -121,7 +121,9 @@ def fit_detector(
     is_sent = settings.activity in names or settings.activity in tasks.columns()
     activity = settings.activity if is_sent else None
     labelled = frozenset(incident.task for incident in incidents) - faulty
-    terms = DetectorTerms(settings.rules, activity, settings.false_alarms, labelled)
+    terms = DetectorTerms(
+        settings.rules, activity, settings.false_alarms, labelled, settings.joint_min_tasks
+    )
     steps = 5 * len(tasks.folders) + len(limits)
     with progress_bar(steps, "fit", "step") as bar:
         bare, errors = _unfitted_models(tasks, limits, settings, bar)
@@ -195,14 +197,15 @@ def _judgement(
     tasks: _Tasks, trained: TrainedDetector, judged: CrossValidation, settings: DetectionTable
 ) -> FitAssessment:
     pulls = [(pull.name, len(pull.grid.machines)) for pull in tasks.all()]
+    names = [model.name for model in trained.detector.metrics]
     return FitAssessment(
         tasks=len(pulls),
         machines=sum(n for _, n in pulls),
         jobs=len({job_name(name) for name, _ in pulls}),
         left_out=trained.excluded,
         judged=judged,
-        never_useful=tuple(name for name, by_task in trained.peak_scores.items() if not by_task),
-        metrics=len(trained.peak_scores),
+        never_useful=tuple(name for name in names if not trained.peak_scores[name]),
+        metrics=len(names),
         false_alarms=settings.false_alarms,
     )
 

@@ -46,6 +46,7 @@ class TaskVerdict:
         findings = self.verdict.findings
         first = findings[0] if findings else None
         named = _finding_as_json(self.pull, first) if first else dict.fromkeys(_FIELDS)
+        contributions = first.metrics if first else ()
         blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
         return {
             "task": self.pull.name,
@@ -55,6 +56,9 @@ class TaskVerdict:
             "blind": sorted(blind | set(self.pull.grid.off_clock)),
             "machines": len(self.pull.grid.machines),
             "seconds": round(self.seconds, 3),
+            "metrics": [
+                {"metric": name, "share": round(share, 3)} for name, share in contributions
+            ],
             "kind": None if first is None else "straggler" if first.lasting else "fault",
             "evidence": None if first is None else _evidence(self.pull, first, self.xids),
             "suppressed": [
@@ -95,7 +99,7 @@ class UnjudgedTask:
 
     def line(self) -> dict[str, Any]:
         """Return the same keys as for a task that was judged."""
-        lists = ("also", "blind", "suppressed", "jitters", "examined", "too_small")
+        lists = ("also", "blind", "metrics", "suppressed", "jitters", "examined", "too_small")
         nothing: dict[str, Any] = {name: [] for name in lists}
         return {
             "task": self.task,
@@ -140,10 +144,11 @@ def _evidence(
     dict or None
         Medians: `now` and `before` of the machine, `others_now` and `others_before` of its peers.
         `peers`: the machines closest to the median of the group, for comparison. `unit`: the unit
-        of a counter's increase, null for a gauge. `xids`: null if unknown. None if several
-        metrics were combined.
+        of a counter's increase, null for a gauge. `xids`: null if unknown. For the joint score: of
+        the metric that contributes most. None if several metrics were combined in a study.
     """
-    series = pull.series(finding.metric)
+    metric = finding.metrics[0][0] if finding.metrics else finding.metric
+    series = pull.series(metric)
     if series is None:
         return None
     rest = np.flatnonzero(pull.groups == pull.groups[finding.machine])
@@ -158,7 +163,7 @@ def _evidence(
         "others_now": _number(middle),
         "others_before": _number(_median(before[rest])),
         "peers": [pull.grid.machines[i] for i in near[:_MAX_PEERS]],
-        "unit": pull.unit(finding.metric),
+        "unit": pull.unit(metric),
         "xids": xids,
     }
 

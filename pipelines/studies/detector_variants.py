@@ -18,11 +18,13 @@ from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.fitting.denoiser_training import fit_lstm_vae
 from forewarn.models.detection.fitting.spread_fitting import fit_healthy_spread, measure_task_spread
 from forewarn.models.detection.fitting.threshold_fitting import (
+    PeakScore,
     fit_thresholds,
-    peak_score,
+    peak_scores,
     sample_windows,
 )
 from forewarn.models.detection.healthy_spread import have_stable_names
+from forewarn.models.detection.joint_score import JOINT
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
@@ -47,6 +49,7 @@ VARIANTS = {
     "forewarn, denoised": "windows are denoised first, as in the paper",
     "forewarn, no baseline": "permanent deviations are not tolerated",
     "forewarn, no continuity": "one window is enough",
+    "forewarn, no joint score": "each metric on its own",
     "forewarn, fewer metrics": "the first three",
     "forewarn, more metrics": "four further metrics of the paper",
     "minder": "the paper's rules: sums of distances, normal score, the same machine for 4 minutes",
@@ -118,6 +121,8 @@ class DetectorVariants:
         rules, metrics = self.fitted.rules, list(self.fitted.metrics)
         if what == "":
             return self._with(rules, metrics) if self.refit else self.fitted
+        if what == "no joint score":
+            return replace(self.fitted, joint=None)
         if what == "fewer metrics":
             return self._with(rules, metrics[:_N_FEWER_METRICS])
         if what == "more metrics":
@@ -157,18 +162,20 @@ class DetectorVariants:
     def _with(self, rules: DetectionRules, metrics: Sequence[MetricModel]) -> Detector:
         """Fit a threshold to each metric for its part of the false alarm rate."""
         detector = Detector(rules, (), self.fitted.activity)
-        reached = {
-            model.name: {
-                pull.name: reach
-                for pull in self.train()
-                if (reach := peak_score(detector, model, pull.task(), _pull_days(pull))) is not None
-            }
-            for model in metrics
-        }
+        reached: dict[str, dict[str, PeakScore]] = {model.name: {} for model in metrics}
+        for pull in self.train():
+            peaks = peak_scores(detector, metrics, pull.task(), _pull_days(pull))
+            for name, peak in peaks.items():
+                reached.setdefault(name, {})[pull.name] = peak
         same = rules.mode == "forewarn" and have_stable_names(model.healthy for model in metrics)
         thresholds = fit_thresholds(reached, self.per_day / len(metrics), stable_names=same)
         fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
-        return replace(detector, metrics=tuple(fitted))
+        return replace(
+            detector,
+            metrics=tuple(fitted),
+            joint=thresholds.get(JOINT),
+            joint_names=self.fitted.joint_names,
+        )
 
     def _usual(self, rules: DetectionRules, model: MetricModel) -> MetricModel:
         detector = Detector(rules, (), self.fitted.activity)

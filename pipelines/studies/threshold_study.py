@@ -15,7 +15,7 @@ from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.fitting.threshold_fitting import (
     PeakScore,
     fit_thresholds,
-    peak_score,
+    peak_scores,
 )
 from forewarn.models.detection.threshold import MIN_THRESHOLD
 from forewarn.pipelines.detection.task_metrics import find_pulls, open_pull
@@ -51,10 +51,10 @@ def threshold_figures(metrics: Path, stored: StoredDetector) -> dict[str, Any]:
         for folder in folders:
             pull = open_pull(folder, stored.interval, sampling=stored.sampling)
             days = pull.grid.n_ticks * pull.grid.interval / DAY
-            for model in detector.metrics:
-                reach = peak_score(detector, model, pull.task(), days)
-                if reach is not None and pull.name not in left_out:
-                    reached[model.name][pull.name] = reach
+            peaks = peak_scores(detector, detector.metrics, pull.task(), days)
+            for name, peak in peaks.items():
+                if pull.name not in left_out:
+                    reached.setdefault(name, {})[pull.name] = peak
             bar.update()
     share = stored.facts.false_alarms / len(detector.metrics)
     return {name: _falling(name, reached, share) for name, tasks in reached.items() if tasks}

@@ -13,9 +13,10 @@ from forewarn.models.detection.fitting.threshold_fitting import (
     Suspect,
     find_suspects,
     fit_thresholds,
-    peak_score,
+    peak_scores,
 )
 from forewarn.models.detection.healthy_spread import have_stable_names
+from forewarn.models.detection.joint_score import JOINT
 from forewarn.models.detection.monitored_task import TaskSource, job_name
 
 __all__ = [
@@ -42,12 +43,15 @@ class DetectorTerms:
         Requested false alarms per task and day.
     labelled : frozenset of str
         Tasks that were labelled healthy; they are never excluded.
+    joint_min_tasks : int
+        Tasks from which on the joint score may name a machine.
     """
 
     rules: DetectionRules
     activity: str | None
     per_day: float
     labelled: frozenset[str] = frozenset()
+    joint_min_tasks: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class TrainedDetector:
         Tasks excluded because they look faulty to a detector fitted without their job.
     spreads : TaskSpreads
     peak_scores : mapping of str to mapping of str to PeakScore
-        By metric and task, including excluded tasks.
+        By metric and task, including excluded tasks; `joint` among the metrics.
     """
 
     detector: Detector
@@ -110,20 +114,19 @@ def train_detector(
     terms : DetectorTerms
     """
     detector = Detector(terms.rules, (), terms.activity)
-    share = terms.per_day / len(metrics)
     spreads = TaskSpreads.measure(source, detector, metrics)
-    peak_scores = _peak_scores(source, detector, spreads.fit(metrics, contamination=_CONTAMINATION))
-    jobs = {task: job_name(task) for tasks in peak_scores.values() for task in tasks}
+    peaks = _peak_scores(source, detector, spreads.fit(metrics, contamination=_CONTAMINATION))
+    jobs = {task: job_name(task) for tasks in peaks.values() for task in tasks}
     doubtful = {
         metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
-        for metric, tasks in peak_scores.items()
+        for metric, tasks in peaks.items()
     }
-    excluded = tuple(find_suspects(doubtful, jobs, share))
+    excluded = tuple(find_suspects(doubtful, jobs, _share(metrics, terms)))
     out = {suspect.task for suspect in excluded}
     models = spreads.fit(metrics, _changed_tasks(excluded))
-    peak_scores = _peak_scores(source, detector, models)
-    models = _with_thresholds(models, peak_scores, out, share)
-    return TrainedDetector(replace(detector, metrics=tuple(models)), excluded, spreads, peak_scores)
+    peaks = _peak_scores(source, detector, models)
+    detector = _with_thresholds(detector, models, peaks, out, terms)
+    return TrainedDetector(detector, excluded, spreads, peaks)
 
 
 def cross_validate(
@@ -183,33 +186,43 @@ def _blind_share(source: TaskSource, detector: Detector, tasks: set[str]) -> flo
 def _fitted_without(trained: TrainedDetector, unseen: set[str], terms: DetectorTerms) -> Detector:
     """Fit spreads and thresholds without the unseen tasks."""
     detector = trained.detector
-    share = terms.per_day / len(detector.metrics)
     changed = _changed_tasks(trained.excluded) | unseen
     models = trained.spreads.fit(detector.metrics, changed)
     out = {suspect.task for suspect in trained.excluded} | unseen
-    models = _with_thresholds(models, trained.peak_scores, out, share)
-    return replace(detector, metrics=tuple(models))
+    return _with_thresholds(detector, models, trained.peak_scores, out, terms)
 
 
 def _peak_scores(
     source: TaskSource, detector: Detector, metrics: Sequence[MetricModel]
 ) -> dict[str, dict[str, PeakScore]]:
     by_metric: dict[str, dict[str, PeakScore]] = {model.name: {} for model in metrics}
+    by_metric |= {JOINT: {}} if detector.rules.mode == "forewarn" else {}
     for training in source():
-        for model in metrics:
-            score = peak_score(detector, model, training.task, training.days)
-            if score is not None:
-                by_metric[model.name][training.name] = score
+        peaks = peak_scores(detector, metrics, training.task, training.days)
+        for name, peak in peaks.items():
+            by_metric[name][training.name] = peak
     return by_metric
 
 
 def _with_thresholds(
+    detector: Detector,
     models: Sequence[MetricModel],
-    peak_scores: Mapping[str, Mapping[str, PeakScore]],
+    peaks: Mapping[str, Mapping[str, PeakScore]],
     out: set[str],
-    per_day: float,
-) -> list[MetricModel]:
-    """Fit thresholds; each metric gets an equal share of the false alarms."""
+    terms: DetectorTerms,
+) -> Detector:
+    """Fit thresholds; each metric gets an equal share of the false alarms, the joint score too."""
     stable = have_stable_names(model.healthy for model in models)
-    thresholds = fit_thresholds(peak_scores, per_day, out, stable_names=stable)
-    return [replace(model, threshold=thresholds[model.name]) for model in models]
+    thresholds = fit_thresholds(peaks, _share(models, terms), out, stable_names=stable)
+    n_joint = len(peaks.get(JOINT, {}).keys() - out)
+    return replace(
+        detector,
+        metrics=tuple(replace(model, threshold=thresholds[model.name]) for model in models),
+        joint=thresholds[JOINT] if n_joint else None,
+        joint_names=n_joint >= terms.joint_min_tasks,
+    )
+
+
+def _share(models: Sequence[MetricModel], terms: DetectorTerms) -> float:
+    """Return the false alarms of each metric, per task and day."""
+    return terms.per_day / len(models)

@@ -11,6 +11,8 @@ from forewarn.features.array_types import Float32Array
 from forewarn.models.detection.detection_rules import CONFIDENT_SCORE
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.fitting.machine_levels import machine_levels
+from forewarn.models.detection.joint_score import JOINT
+from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import Task
 from forewarn.models.detection.threshold import Threshold, fit_threshold, log_scores, pooled_spread
 
@@ -19,7 +21,7 @@ __all__ = [
     "Suspect",
     "find_suspects",
     "fit_thresholds",
-    "peak_score",
+    "peak_scores",
     "sample_windows",
 ]
 
@@ -116,18 +118,40 @@ def sample_windows(
     return np.ascontiguousarray(windows[whole][:n])
 
 
-def peak_score(detector: Detector, model: MetricModel, task: Task, days: float) -> PeakScore | None:
-    """Return the highest score of a task on a metric; None if no machine has a score."""
-    scored = detector.examine(task, model, None, detector.pauses(task))
-    if scored is None:
-        return None
-    highest = scored.highest()
+def peak_scores(
+    detector: Detector, models: Sequence[MetricModel], task: Task, days: float
+) -> dict[str, PeakScore]:
+    """Return the highest score of a task on each metric, and the joint one in mode `forewarn`.
+
+    A metric on which no machine has a score is left out.
+    """
+    peaks: dict[str, PeakScore] = {}
+    baselines: dict[str, MachineBaseline] = {}
+    paused = detector.pauses(task)
+    for model in models:
+        scored = detector.examine(task, model, None, paused)
+        if scored is None:
+            continue
+        baselines[model.name] = scored.baseline
+        peak = _peak(scored.highest(), task, days)
+        if peak is not None:
+            most, highest = task.machines.index(peak.machine), peak.highest
+            is_lasting = highest > 0.0 and scored.is_lasting(most, highest / CONFIDENT_SCORE)
+            peaks[model.name] = replace(peak, lasting=is_lasting)
+    joint = detector.joint_scores(task, baselines)
+    peak = None if joint is None else _peak(joint.highest(), task, days)
+    return peaks if peak is None else {**peaks, JOINT: peak}
+
+
+def _peak(highest: Float32Array, task: Task, days: float) -> PeakScore | None:
+    """Return the highest score of any machine; None if no machine has a score."""
     most = int(highest.argmax()) if len(highest) else 0
     if not len(highest) or not np.isfinite(highest[most]):
         return None
-    peak, machines = float(highest[most]), task.machines
-    lasting = peak > 0.0 and scored.is_lasting(most, peak / CONFIDENT_SCORE)
-    return PeakScore(peak, len(machines), days, machines[most], lasting, machines, highest)
+    machines = task.machines
+    return PeakScore(
+        float(highest[most]), len(machines), days, machines[most], False, machines, highest
+    )
 
 
 def fit_thresholds(

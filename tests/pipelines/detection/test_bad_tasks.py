@@ -186,8 +186,8 @@ def short_state(path: Path) -> None:
     )
 
 
-def _parts(one: MachineBaseline) -> tuple[Any, Any, Any, Any]:
-    return one.blocks, one.offset, one.spread, one.level
+def _parts(one: MachineBaseline) -> tuple[Any, ...]:
+    return one.blocks, one.offset, one.spread, one.level, one.measured
 
 
 def cut_state(path: Path) -> None:

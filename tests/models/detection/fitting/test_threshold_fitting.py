@@ -6,7 +6,11 @@ import pytest
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Detector, MetricModel
-from forewarn.models.detection.fitting.threshold_fitting import PeakScore, find_suspects, peak_score
+from forewarn.models.detection.fitting.threshold_fitting import (
+    PeakScore,
+    find_suspects,
+    peak_scores,
+)
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.monitored_task import Task
 
@@ -51,8 +55,7 @@ def test_peak_score_tells_lasting(begin: int, lasting: bool) -> None:
     machines = tuple(f"m{i}" for i in range(8))
     task = Task(machines, 0, 300, {"one": values}.get, np.zeros(8, int), np.ones(8))
     model = MetricModel((MetricLimits("one", 0.0, 1.0),), None, HealthySpread(0.02, 0.1, 0.05))
-    reach = peak_score(Detector(DetectionRules(4, 40, 10), ()), model, task, 0.01)
-    assert reach is not None
+    reach = peak_scores(Detector(DetectionRules(4, 40, 10), ()), [model], task, 0.01)["one"]
     assert (reach.machine, reach.lasting) == ("m3", lasting)
 
 
@@ -62,6 +65,5 @@ def test_zero_score_is_not_lasting() -> None:
     task = Task(machines, 0, 300, {"one": values}.get, np.zeros(4, int), np.ones(4))
     usual = HealthySpread(0.02, 0.1, 0.05, still=1000)
     model = MetricModel((MetricLimits("one", 0.0, 1.0),), None, usual)
-    reach = peak_score(Detector(DetectionRules(4, 40, 10), ()), model, task, 0.01)
-    assert reach is not None
+    reach = peak_scores(Detector(DetectionRules(4, 40, 10), ()), [model], task, 0.01)["one"]
     assert (reach.highest, reach.lasting) == (0.0, False)
