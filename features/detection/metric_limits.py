@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forewarn.features.array_types import Float32Array
+from forewarn.features.detection.metric_role import Role
 
 __all__ = ["MetricLimits"]
 
@@ -26,6 +27,8 @@ class MetricLimits:
         Smallest difference worth acting on, as a share of the distance from `low` to `high`.
     counter : bool
         The metric only increases; limits apply to its increase per interval.
+    role : str
+        What the metric says of a machine.
     """
 
     name: str
@@ -34,6 +37,7 @@ class MetricLimits:
     log: bool = False
     floor: float = 0.02
     counter: bool = False
+    role: Role = "other"
 
     def scale(self, values: Float32Array) -> Float32Array:
         """Return scaled values; values that are not finite become NaN.

@@ -32,6 +32,8 @@ class MachineFinding:
         The machine has deviated since its first sample, beyond what is tolerated.
     metrics : tuple of (str, float)
         For the joint score: the metrics that contribute most, with their shares.
+    rose : bool
+        The machine is above its peers, or further above than before.
     """
 
     machine: int
@@ -41,6 +43,7 @@ class MachineFinding:
     at: int
     lasting: bool = False
     metrics: tuple[tuple[str, float], ...] = ()
+    rose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Jitter:
     until: int
 
 
-SuppressionRule = Literal["limit", "unchanged", "majority", "few_tasks"]
+SuppressionRule = Literal["limit", "unchanged", "majority", "wait", "victim", "few_tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,9 @@ class Suppressed:
     rule : str
         `limit`: only an offset shows that the limit of the metric hid before. `unchanged`: many
         machines of the group deviate, and this one did not change itself. `majority`: more than
-        half of the group changed. `few_tasks`: the threshold of the joint score rests on too few
-        tasks.
+        half of the group changed. `wait`: the metric shows waiting, which accuses nobody.
+        `victim`: the machine waits longer than its peers. `few_tasks`: the threshold of the joint
+        score rests on too few tasks.
     """
 
     machine: int
@@ -111,6 +115,8 @@ class Verdict:
     observe_only : bool
         The detector is not validated yet: do not act on its verdicts.
     suppressed : tuple of Suppressed
+    event : tuple of int
+        Machines that moved together, if none of them is the culprit.
     nearest : mapping of str to float
         Highest score of any machine on each examined metric, divided by the machine's threshold; 0
         if far below.
@@ -124,6 +130,7 @@ class Verdict:
     too_small: tuple[int, ...] = ()
     observe_only: bool = True
     suppressed: tuple[Suppressed, ...] = ()
+    event: tuple[int, ...] = ()
     nearest: Mapping[str, float] = field(default_factory=dict)
 
 

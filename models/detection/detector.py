@@ -11,10 +11,11 @@ import numpy as np
 from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
 from forewarn.features.detection.frozen_sensors import find_frozen
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.detection.metric_role import Role
+from forewarn.models.detection.accusation import accused, common_event
 from forewarn.models.detection.baseline_scoring import score_against_baseline, tolerated_offsets
 from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
 from forewarn.models.detection.detection_verdict import (
-    Jitter,
     MachineFinding,
     Suppressed,
     Verdict,
@@ -27,7 +28,7 @@ from forewarn.models.detection.monitored_task import Task, comparison_groups
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
 from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE, peer_deviations, peer_scores
 from forewarn.models.detection.sample_scores import SampleScoring
-from forewarn.models.detection.scored_metric import ScoredMetric
+from forewarn.models.detection.scored_metric import MetricVerdict, ScoredMetric
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.windows import Windows
 
@@ -132,11 +133,8 @@ class Detector:
         dict
             The updated baselines, by metric.
         """
-        updated, examined, absent = dict(baselines or {}), [], []
-        best: list[MachineFinding] = []
-        jitters: list[Jitter] = []
-        suppressed: list[Suppressed] = []
-        nearest: dict[str, float] = {}
+        updated, absent = dict(baselines or {}), []
+        judged: dict[str, MetricVerdict] = {}
         blind = np.zeros(len(task.machines), dtype=bool)
         ungrouped = task.in_small_group
         paused = self.pauses(task)
@@ -147,40 +145,70 @@ class Detector:
             if scored is None:
                 absent.append(model.name)
                 continue
-            examined.append(model.name)
             updated[model.name] = scored.baseline
             blind |= scored.blind
             ungrouped &= scored.ungrouped
-            thresholds = model.thresholds(task)
-            judged = scored.judge(thresholds, task.groups)
-            best = max(best, judged.findings, key=_strength)
-            jitters += judged.jitters
-            suppressed += judged.suppressed
-            nearest[model.name] = judged.nearest
-            if best and _strength(best) >= self.rules.stop_strength:
+            judged[model.name] = scored.judge(model.thresholds(task), task.groups)
+            if self._decides(judged[model.name].findings, task):
                 break
-        else:
-            compared = {name: updated[name] for name in examined}
-            joint = self._joint_findings(task, compared)
-            if self.joint_names:
-                best = max(best, joint, key=_strength)
-            else:
-                suppressed += [Suppressed(f.machine, JOINT, f.score, "few_tasks") for f in joint]
-        no_data = tuple(np.flatnonzero(blind).tolist())
-        unreported = unreported_jitters(jitters, best)
-        small = tuple(np.flatnonzero(ungrouped).tolist())
+        compared = {name: updated[name] for name in judged}
+        best, suppressed = self._accused(judged, task, compared)
         verdict = Verdict(
             tuple(best),
-            no_data,
-            tuple(examined),
-            tuple(absent),
-            unreported,
-            small,
-            self.observe_only,
-            tuple(suppressed),
-            nearest,
+            blind=tuple(np.flatnonzero(blind).tolist()),
+            examined=tuple(judged),
+            absent=tuple(absent),
+            jitters=unreported_jitters([j for each in judged.values() for j in each.jitters], best),
+            too_small=tuple(np.flatnonzero(ungrouped).tolist()),
+            observe_only=self.observe_only,
+            suppressed=tuple(suppressed),
+            event=common_event(best, suppressed),
+            nearest={name: each.nearest for name, each in judged.items()},
         )
         return verdict, updated
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """Role of each metric."""
+        return {model.name: model.limits[0].role for model in self.metrics}
+
+    def _decides(self, findings: Sequence[MachineFinding], task: Task) -> bool:
+        """Tell whether no further metric is needed to name a machine.
+
+        If machines of several groups deviate, or waiting is measured, other metrics tell who waits.
+        """
+        if not findings or _strength(findings) < self.rules.stop_strength:
+            return False
+        if self.rules.mode != "forewarn":
+            return True
+        groups = {int(task.groups[finding.machine]) for finding in findings}
+        return len(groups) == 1 and "wait" not in self.roles.values()
+
+    def _accused(
+        self,
+        judged: Mapping[str, MetricVerdict],
+        task: Task,
+        baselines: Mapping[str, MachineBaseline],
+    ) -> tuple[list[MachineFinding], list[Suppressed]]:
+        """Return the findings of the metric that decides, and all that rules have dropped."""
+        suppressed = [each for of_metric in judged.values() for each in of_metric.suppressed]
+        best: list[MachineFinding] = []
+        if self.rules.mode == "forewarn":
+            found = [f for of_metric in judged.values() for f in of_metric.findings]
+            hints = [f for of_metric in judged.values() for f in of_metric.hints]
+            kept, dropped = accused(found, hints, self.roles)
+            suppressed += dropped
+        else:
+            kept = [f for of_metric in judged.values() for f in of_metric.findings]
+        for name in judged:
+            best = max(best, [f for f in kept if f.metric == name], key=_strength)
+            if best and _strength(best) >= self.rules.stop_strength:
+                return best, suppressed
+        joint = self._joint_findings(task, baselines)
+        if self.joint_names:
+            return max(best, joint, key=_strength), suppressed
+        few = [Suppressed(f.machine, JOINT, f.score, "few_tasks") for f in joint]
+        return best, [*suppressed, *few]
 
     def joint_scores(
         self, task: Task, baselines: Mapping[str, MachineBaseline]

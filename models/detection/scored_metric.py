@@ -39,6 +39,8 @@ class MetricVerdict:
     ----------
     findings : list of MachineFinding
         Machines that deviated for a full continuity, the most relevant first.
+    hints : list of MachineFinding
+        Machines that reached half of their threshold, not all of it.
     suppressed : list of Suppressed
         Findings that a rule dropped.
     jitters : list of Jitter
@@ -47,6 +49,7 @@ class MetricVerdict:
     """
 
     findings: list[MachineFinding]
+    hints: list[MachineFinding]
     suppressed: list[Suppressed]
     jitters: list[Jitter]
     nearest: float
@@ -126,21 +129,21 @@ class ScoredMetric:
         """
         machines = self._scoring(_NEAR * threshold)
         if not len(machines):
-            return MetricVerdict([], [], [], 0.0)
+            return MetricVerdict([], [], [], [], 0.0)
         trace, of_machines = self._trace(machines), threshold[machines]
         levels = self._levels(trace)
         nearest = float((levels.max(axis=1) / of_machines).max())
-        findings = [
-            self._finding(trace, row, levels[row], of_machines[row])
-            for row in np.flatnonzero((levels >= of_machines[:, None]).any(axis=1)).tolist()
-        ]
+        near = np.flatnonzero((levels >= _NEAR * of_machines[:, None]).any(axis=1)).tolist()
+        reached = [self._finding(trace, row, levels[row], of_machines[row]) for row in near]
+        hints = [finding for finding in reached if finding.score < 1.0]
+        findings = [finding for finding in reached if finding.score >= 1.0]
         groups = comparison_groups(groups)
         suppressed = self._suppressed(findings, groups)
         dropped = {each.machine for each in suppressed}
         kept = [finding for finding in findings if finding.machine not in dropped]
         kept.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
         jitters = self._jitters(trace, of_machines)
-        return MetricVerdict(kept, suppressed, jitters, max(nearest, 0.0))
+        return MetricVerdict(kept, hints, suppressed, jitters, max(nearest, 0.0))
 
     def _suppressed(
         self, findings: Sequence[MachineFinding], groups: Int64Array
@@ -196,7 +199,7 @@ class ScoredMetric:
     ) -> MachineFinding:
         """Locate the first continuity: it begins with a sample that deviates."""
         machine, scores = int(trace.machines[row]), trace.scores[row]
-        at = int(np.argmax(levels >= threshold))
+        at = int(np.argmax(levels >= min(threshold, levels.max())))
         present = np.flatnonzero(~np.isnan(scores))
         begin = int(present[present <= max(at - self.rules.continuity + 1, present[0])][-1])
         age = int(trace.first[begin] - trace.first[present[0]])
@@ -207,7 +210,23 @@ class ScoredMetric:
             since=int(trace.first[begin]),
             at=int(trace.last[at]),
             lasting=bool(self.new[machine]) and age < self.rules.baseline.block,
+            rose=self._rose(machine, int(trace.first[begin]), int(trace.last[at])),
         )
+
+    def _rose(self, machine: int, since: int, at: int) -> bool:
+        """Tell whether a machine is above its peers in a span, compared with the time before."""
+        inside = np.isin(self.baseline.blocks, self._blocks(since, at))
+        measured, usual = self.baseline.measured[machine], self.baseline.offset[machine, ~inside]
+        now, before = measured[inside & ~np.isnan(measured)], usual[~np.isnan(usual)]
+        if not len(now):
+            return False
+        return bool(np.median(now) > (np.median(before) if len(before) else 0.0))
+
+    def _blocks(self, since: int, at: int) -> Int64Array:
+        """Return the numbers of the blocks of a span."""
+        inside = (self.window >= since) & (self.window <= at)
+        scored = self.baseline.scored
+        return scored.window[inside] // self.rules.block if scored else np.empty(0, np.int64)
 
     def _shows_hidden_offset(self, finding: MachineFinding, groups: Int64Array) -> bool:
         """Tell whether a weak finding only shows an offset that the metric's limit used to hide.
@@ -234,9 +253,7 @@ class ScoredMetric:
 
     def _level(self, finding: MachineFinding) -> float:
         """Return the machine's level in the span of a finding; -inf if unknown."""
-        inside = (self.window >= finding.since) & (self.window <= finding.at)
-        scored = self.baseline.scored
-        numbers = scored.window[inside] // self.rules.block if scored else np.empty(0)
+        numbers = self._blocks(finding.since, finding.at)
         level = self.baseline.level[finding.machine, np.isin(self.baseline.blocks, numbers)]
         level = level[~np.isnan(level)]
         return float(np.median(level)) if len(level) else -np.inf

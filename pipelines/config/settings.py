@@ -65,6 +65,7 @@ class MetricTable(StrictTable):
     scale: Literal["linear", "log"] = "linear"
     floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
     kind: Literal["gauge", "counter"] = "gauge"
+    role: Literal["work", "wait", "traffic", "temperature", "other"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -78,9 +79,11 @@ class MetricTable(StrictTable):
     def limits(self) -> MetricLimits:
         """Return the limits as an argument of the features package."""
         from forewarn.features.detection.metric_limits import MetricLimits
+        from forewarn.features.detection.metric_role import guess_role
 
         log, counter = self.scale == "log", self.kind == "counter"
-        return MetricLimits(self.name, self.low, self.high, log, self.floor, counter)
+        role = self.role or guess_role(self.name)
+        return MetricLimits(self.name, self.low, self.high, log, self.floor, counter, role)
 
 
 def _metrics() -> tuple[MetricTable, ...]:

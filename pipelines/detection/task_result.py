@@ -47,6 +47,7 @@ class TaskVerdict:
         first = findings[0] if findings else None
         named = _finding_as_json(self.pull, first) if first else dict.fromkeys(_FIELDS)
         contributions = first.metrics if first else ()
+        event = [self.pull.grid.machines[i] for i in self.verdict.event] or None
         blind = {self.pull.grid.machines[i] for i in self.verdict.blind}
         return {
             "task": self.pull.name,
@@ -70,6 +71,7 @@ class TaskVerdict:
                 }
                 for each in self.verdict.suppressed
             ],
+            "event": event and {"machines": event},
             "jitters": [_jitter_as_json(self.pull, jitter) for jitter in self.verdict.jitters],
             "helped_by_list": self.helped,
             "examined": list(self.verdict.examined),
@@ -103,7 +105,7 @@ class UnjudgedTask:
         nothing: dict[str, Any] = {name: [] for name in lists}
         return {
             "task": self.task,
-            **dict.fromkeys((*_FIELDS, "detected_at", "kind", "evidence")),
+            **dict.fromkeys((*_FIELDS, "detected_at", "event", "kind", "evidence")),
             **nothing,
             "machines": 0,
             "seconds": round(self.seconds, 3),

@@ -27,6 +27,7 @@ __all__ = [
     "train_detector",
 ]
 
+_JOINT_SHARE = 0.5  # of the false alarms, for the joint score
 _CONTAMINATION = 0.1  # share of the tasks that may contain an unlabelled fault
 _MAX_FOLDS = 5
 
@@ -120,6 +121,7 @@ def train_detector(
     doubtful = {
         metric: {task: reach for task, reach in tasks.items() if task not in terms.labelled}
         for metric, tasks in peaks.items()
+        if metric != JOINT
     }
     excluded = tuple(find_suspects(doubtful, jobs, _share(metrics, terms)))
     out = {suspect.task for suspect in excluded}
@@ -211,9 +213,12 @@ def _with_thresholds(
     out: set[str],
     terms: DetectorTerms,
 ) -> Detector:
-    """Fit thresholds; each metric gets an equal share of the false alarms, the joint score too."""
+    """Fit thresholds; the joint score gets half of the false alarms, the metrics equal shares."""
     stable = have_stable_names(model.healthy for model in models)
-    thresholds = fit_thresholds(peaks, _share(models, terms), out, stable_names=stable)
+    joint = {metric: tasks for metric, tasks in peaks.items() if metric == JOINT}
+    alone = {metric: tasks for metric, tasks in peaks.items() if metric != JOINT}
+    thresholds = fit_thresholds(alone, _share(models, terms), out, stable_names=stable)
+    thresholds |= fit_thresholds(joint, terms.per_day * _JOINT_SHARE, out, stable_names=stable)
     n_joint = len(peaks.get(JOINT, {}).keys() - out)
     return replace(
         detector,
@@ -225,4 +230,5 @@ def _with_thresholds(
 
 def _share(models: Sequence[MetricModel], terms: DetectorTerms) -> float:
     """Return the false alarms of each metric, per task and day."""
-    return terms.per_day / len(models)
+    joint = _JOINT_SHARE if terms.rules.mode == "forewarn" else 0.0
+    return terms.per_day * (1.0 - joint) / len(models)

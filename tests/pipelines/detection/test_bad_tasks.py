@@ -174,7 +174,8 @@ def test_fit_without_valid_task_is_refused(
 def past(machines: int = 6, blocks: int = 4) -> MachineBaseline:
     values = np.zeros((machines, blocks), dtype=np.float32)
     names = tuple(f"node-{i:04d}" for i in range(machines))
-    return MachineBaseline(names, np.arange(blocks, dtype=np.int64), values, values, values)
+    numbers = np.arange(blocks, dtype=np.int64)
+    return MachineBaseline(names, numbers, values, values, values, values)
 
 
 def short_state(path: Path) -> None:
