@@ -204,7 +204,8 @@ class Detector:
             best = max(best, [f for f in kept if f.metric == name], key=_strength)
             if best and _strength(best) >= self.rules.stop_strength:
                 return best, suppressed
-        joint = self._joint_findings(task, baselines)
+        victims = {each.machine for each in suppressed if each.rule == "victim"}
+        joint = [f for f in self._joint_findings(task, baselines) if f.machine not in victims]
         if self.joint_names:
             return max(best, joint, key=_strength), suppressed
         few = [Suppressed(f.machine, JOINT, f.score, "few_tasks") for f in joint]
@@ -213,10 +214,14 @@ class Detector:
     def joint_scores(
         self, task: Task, baselines: Mapping[str, MachineBaseline]
     ) -> JointScores | None:
-        """Return the joint scores of a task, given the baselines that a call updated."""
+        """Return the joint scores of a task, given the baselines that a call updated.
+
+        Waiting does not count: it accuses nobody.
+        """
         if self.rules.mode != "forewarn":
             return None
-        return joint_scores(baselines, self.rules, task.first_tick, task.n_ticks)
+        compared = {n: each for n, each in baselines.items() if self.roles.get(n) != "wait"}
+        return joint_scores(compared, self.rules, task.first_tick, task.n_ticks)
 
     def _joint_findings(
         self, task: Task, baselines: Mapping[str, MachineBaseline]

@@ -59,7 +59,10 @@ class JointScores:
         return reached
 
     def findings(self, threshold: Float64Array) -> list[MachineFinding]:
-        """Return the machines that reached their threshold, the strongest first."""
+        """Return the machines that reached their threshold, the strongest first.
+
+        If one metric makes up nearly all of a score, it is not a change of several metrics.
+        """
         levels = self.levels()
         machines = np.flatnonzero((levels >= threshold[:, None]).any(axis=1)).tolist()
         found = [

@@ -18,6 +18,7 @@ from forewarn.models.detection.peer_deviation import medians_of_others
 
 __all__ = ["SampleScoring"]
 
+_EDGE_SHARE = np.float32(0.5)  # of the deviation of its window: below it, a sample lies outside
 _EVEN_SHARE = np.float32(2.0 / 3.0)  # windows that differ by less lie in one deviation
 
 
@@ -49,8 +50,9 @@ class SampleScoring:
         """Return the scores of all samples of some machines.
 
         If the windows that contain a sample have about the same score, the sample has the lowest of
-        them. Otherwise, the deviation begins, ends or pauses there, and the sample has its own
-        score, but not more than the highest of its windows.
+        them. Otherwise, the deviation begins, ends or pauses there: a sample that deviates by at
+        least half as much as the strongest window nearby has its own score, up to the highest of
+        its windows. Any other one has the lowest score of its windows.
 
         Parameters
         ----------
@@ -103,21 +105,32 @@ def _sample_score(
     windows: Float32Array, excess: Float32Array, tick: int, length: int
 ) -> np.float32:
     """Return the score of one sample from those of the windows that contain it."""
-    low, high, highest = np.float32(np.inf), np.float32(-1.0), -1
-    for window in range(max(tick - length + 1, 0), min(tick + 1, len(windows))):
-        score = windows[window]
-        if score > high:
-            high, highest = score, window
-        if score < low:
-            low = score
-    if highest < 0:
+    begin, end = max(tick - length + 1, 0), min(tick + 1, len(windows))
+    low, high = np.float32(np.inf), np.float32(-1.0)
+    for window in range(begin, end):
+        if windows[window] > high:
+            high = windows[window]
+        if windows[window] < low:
+            low = windows[window]
+    if high < 0.0:
         return np.float32(np.nan)
     if low >= _EVEN_SHARE * high:
         return np.float32(low)
+    # The windows next to it as well: they lie further inside the deviation.
+    inside, most = -1, np.float32(-1.0)
+    for window in range(max(begin - length + 1, 0), min(end + length - 1, len(windows))):
+        if windows[window] > most:
+            most, inside = windows[window], window
+    own, whole = abs(excess[tick]), _window_excess(excess, inside, length)
+    if own < _EDGE_SHARE * whole or whole == 0.0:
+        return np.float32(low)
+    return np.float32(min(high, most * own / whole))
+
+
+@compiled
+def _window_excess(excess: Float32Array, first: int, length: int) -> np.float32:
     total, square = np.float32(0.0), np.float32(0.0)
-    for inside in range(highest, highest + length):
-        total += excess[inside]
-        square += excess[inside] * excess[inside]
-    of_window = combined_excess(total / length, square / length)
-    own = high * abs(excess[tick]) / of_window if of_window > 0.0 else low
-    return np.float32(min(high, own))
+    for tick in range(first, first + length):
+        total += excess[tick]
+        square += excess[tick] * excess[tick]
+    return combined_excess(np.float32(total / length), np.float32(square / length))

@@ -12,8 +12,24 @@ from forewarn.features.errors import InputError
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.pipelines.rendering.templates import plural
 
-__all__ = ["OrderError", "fit_report_lines", "metric_lines", "reorder_metrics", "verdict_text"]
+__all__ = [
+    "OrderError",
+    "fit_report_lines",
+    "joint_text",
+    "metric_lines",
+    "reorder_metrics",
+    "suppressed_text",
+    "verdict_text",
+]
 
+_RULES = {
+    "limit": "an offset that the limit of the metric hid before",
+    "unchanged": "others of its group changed",
+    "majority": "half of its group changed",
+    "wait": "only waits longer",
+    "victim": "waits for others",
+    "few_tasks": "fitted to too few tasks",
+}
 _EXAMPLE_SIZES = (4, 100, 1500)
 
 
@@ -36,16 +52,41 @@ def verdict_text(line: Mapping[str, Any]) -> str:
         blind += f", in groups too small to compare: {', '.join(line['too_small'])}"
     if line["observe_only"]:
         blind += "; observe only: this detector is not validated yet"
+    dropped = suppressed_text(line)
+    blind += f"; not named: {dropped}" if dropped else ""
     where = f"{line['task']} ({line['machines']} machines, {line['seconds']:.1f} s)"
+    if line["event"]:
+        together = ", ".join(line["event"]["machines"])
+        return f"{where}: no faulty machine; {together} moved together, without a culprit{blind}"
     if line["machine"] is None:
         return f"{where}: no faulty machine{_jitter_text(line['jitters'])}{blind}"
     what = "has deviated since its first sample" if line["kind"] == "straggler" else "deviates"
     also = "".join(f", also {other['machine']}" for other in line["also"][:5])
+    metric = f"several metrics together, {joint_text(line)}," if line["metrics"] else line["metric"]
     return (
-        f"{where}: {line['machine']} {what} on {line['metric']} since {line['since']} "
+        f"{where}: {line['machine']} {what} on {metric} since {line['since']} "
         f"({line['score']:.1f} times the threshold{_comparison_text(line['evidence'])})"
         f"{_xid_text(line['evidence'])}{also}{blind}"
     )
+
+
+def joint_text(line: Mapping[str, Any]) -> str:
+    """Return the metrics that contribute to a joint score, with their shares, as text."""
+    return ", ".join(f"{part['metric']} {100 * part['share']:.0f} %" for part in line["metrics"])
+
+
+def suppressed_text(line: Mapping[str, Any]) -> str:
+    """Return the machines that deviated but are not named, by rule, as text."""
+    rules: dict[str, str] = {}
+    for each in line["suppressed"]:
+        if each["machine"] != line["machine"] and rules.get(each["machine"]) != "victim":
+            rules[each["machine"]] = each["rule"]
+    texts = []
+    for rule in dict.fromkeys(rules.values()):
+        machines = [machine for machine, by in rules.items() if by == rule]
+        more = f" and {len(machines) - 3} more" if len(machines) > 3 else ""
+        texts.append(f"{', '.join(machines[:3])}{more} ({_RULES[rule]})")
+    return ", ".join(texts)
 
 
 def _jitter_text(jitters: Sequence[Mapping[str, Any]]) -> str:

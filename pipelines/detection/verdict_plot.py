@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from forewarn.features.time_units import SECOND
 from forewarn.models.detection.detection_verdict import MachineFinding
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE
+from forewarn.pipelines.detection.detection_text import joint_text, suppressed_text
 from forewarn.pipelines.detection.task_metrics import Pull
 from forewarn.pipelines.detection.task_result import TaskVerdict
 from forewarn.pipelines.rendering.svg_figures import COLOURS, figure_style
@@ -30,15 +32,18 @@ __all__ = ["plot_title", "plot_verdict"]
 
 _MAX_LINES = 200
 _MAX_NAMES = 3
+_TITLE_CHARS = 100
+_MAX_CONTRIBUTIONS = 4  # metrics of a joint score that are plotted
 _WIDTH, _HEIGHT = 9.0, 2.5
 _HEADER_HEIGHT = 1.3  # inches for the title and the legend
 
 
 @figure_style()
 def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) -> Path:
-    """Plot the metric that identified a machine, and the next ones in priority.
+    """Plot the metrics that identified a machine, and the next ones in priority.
 
-    If no machine was identified, the first metrics are plotted.
+    If no machine was identified, the first metrics are plotted. Machines that a rule dropped are
+    dashed.
 
     Parameters
     ----------
@@ -48,24 +53,30 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
         Receives a PNG named after the task.
     """
     findings, line = detected.verdict.findings, detected.line()
-    first = [findings[0].metric] if findings else []
-    names = list(dict.fromkeys([*first, *(model.name for model in stored.detector.metrics)]))
+    first = _deciding_metrics(findings[0]) if findings else []
+    dropped = [each.metric for each in detected.verdict.suppressed]
+    names = list(dict.fromkeys([*first, *dropped, *(m.name for m in stored.detector.metrics)]))
     # On the scale on which machines are compared, so that values in the hundreds and in the
     # thousands are both visible.
     of_metrics = [limits for model in stored.detector.metrics for limits in model.limits]
     logarithmic = {limits.name for limits in of_metrics if limits.log}
     sent = ((name, detected.pull.series(name)) for name in names)
-    panels = dict(islice(((n, s) for n, s in sent if s is not None), 3 if first else 4))
+    panels = dict(
+        islice(((n, s) for n, s in sent if s is not None), max(3, len(first)) if first else 4)
+    )
     figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels) + _HEADER_HEIGHT), layout="constrained")
     axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True))
     for (name, series), panel in zip(panels.items(), axes, strict=True):
         _draw(panel, detected.pull, series, findings, line)
+        _draw_dropped(panel, detected, name, series)
         _describe(panel, detected.pull, name, decides=name in first)
         if name in logarithmic:
             panel.set_yscale("symlog", linthresh=1.0)
             panel.yaxis.set_major_formatter("{x:g}")
     axes[-1].set_xlabel(_span_text(detected.pull))
-    handles, labels = axes[0].get_legend_handles_labels()
+    drawn = [panel.get_legend_handles_labels() for panel in axes]
+    entries = {label: handle for hs, ls in drawn for handle, label in zip(hs, ls, strict=True)}
+    labels, handles = list(entries), list(entries.values())
     # The line drawn last is on top and matters most.
     figure.legend(handles[::-1], labels[::-1], loc="outside lower left", ncols=2)
     title = plot_title(line, _group_size(detected.pull, findings))
@@ -74,6 +85,11 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=110, format="png")
     return path
+
+
+def _deciding_metrics(finding: MachineFinding) -> list[str]:
+    """Return the metric of a finding, or those that contribute most to a joint one."""
+    return [name for name, _ in finding.metrics[:_MAX_CONTRIBUTIONS]] or [finding.metric]
 
 
 def plot_title(line: dict[str, Any], group_size: int) -> str:
@@ -88,10 +104,15 @@ def plot_title(line: dict[str, Any], group_size: int) -> str:
     """
     if line["machine"] is None:
         rows = [f"{line['task']}: no faulty machine among {line['machines']} machines"]
+        if line["event"]:
+            rows.append(f"moved together, without a culprit: {_names(line['event']['machines'])}")
     else:
         always = line["kind"] == "straggler"
         what = "has deviated since its first sample on" if always else "deviates on"
-        rows = [f"{line['task']}: {line['machine']} {what} {line['metric']}"]
+        metric = (
+            f"several metrics together: {joint_text(line)}" if line["metrics"] else line["metric"]
+        )
+        rows = [f"{line['task']}: {line['machine']} {what} {metric}"]
         rows += _compared(line["evidence"])
         if group_size < MIN_GROUP_SIZE:
             size = "1 machine" if group_size == 1 else f"{group_size} machines"
@@ -103,11 +124,13 @@ def plot_title(line: dict[str, Any], group_size: int) -> str:
             f"since {_moment(line['since'])}, confirmed at {_moment(line['detected_at'])} UTC; "
             f"{line['score']:.1f} times the threshold; {line['machines']} machines"
         )
+    dropped = suppressed_text(line)
+    rows += [f"not named: {dropped}"] if dropped else []
     if line["blind"]:
         rows.append(f"no data for {_names(line['blind'])}")
     if line["observe_only"]:
         rows.append("OBSERVE ONLY: this detector is not validated yet")
-    return "\n".join(rows)
+    return "\n".join(part for row in rows for part in wrap(row, _TITLE_CHARS))
 
 
 def _compared(evidence: dict[str, Any] | None) -> list[str]:
@@ -197,6 +220,19 @@ def _draw_named(
         label = pull.grid.machines[finding.machine]
         colour = COLOURS["c2" if number == 0 else "c4"]
         axes.plot(times, series[finding.machine], color=colour, linewidth=1.6, label=label)
+
+
+def _draw_dropped(axes: Axes, detected: TaskVerdict, name: str, series: Float32Array) -> None:
+    """Plot the machines that a rule dropped for this metric."""
+    pull, verdict = detected.pull, detected.verdict
+    named = {finding.machine for finding in verdict.findings}
+    dropped = dict.fromkeys(e.machine for e in verdict.suppressed if e.metric == name)
+    ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
+    times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
+    rows = [machine for machine in dropped if machine not in named][:_MAX_NAMES]
+    lines = axes.plot(times, series[rows].T, color=COLOURS["c3"], linewidth=1.2, linestyle="--")
+    for first in lines[:1]:
+        first.set_label("deviates, but is not named")
 
 
 def _select_peers(pull: Pull, findings: Sequence[MachineFinding]) -> tuple[Int64Array, Int64Array]:

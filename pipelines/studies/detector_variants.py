@@ -16,14 +16,13 @@ from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detector import Denoiser, Detector, MetricModel
 from forewarn.models.detection.detector_file import StoredDetector
 from forewarn.models.detection.fitting.denoiser_training import fit_lstm_vae
+from forewarn.models.detection.fitting.detector_training import DetectorTerms, with_thresholds
 from forewarn.models.detection.fitting.spread_fitting import fit_healthy_spread, measure_task_spread
 from forewarn.models.detection.fitting.threshold_fitting import (
     PeakScore,
-    fit_thresholds,
     peak_scores,
     sample_windows,
 )
-from forewarn.models.detection.healthy_spread import have_stable_names
 from forewarn.models.detection.joint_score import JOINT
 from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.threshold import Threshold
@@ -167,15 +166,9 @@ class DetectorVariants:
             peaks = peak_scores(detector, metrics, pull.task(), _pull_days(pull))
             for name, peak in peaks.items():
                 reached.setdefault(name, {})[pull.name] = peak
-        same = rules.mode == "forewarn" and have_stable_names(model.healthy for model in metrics)
-        thresholds = fit_thresholds(reached, self.per_day / len(metrics), stable_names=same)
-        fitted = [replace(model, threshold=thresholds[model.name]) for model in metrics]
-        return replace(
-            detector,
-            metrics=tuple(fitted),
-            joint=thresholds.get(JOINT),
-            joint_names=self.fitted.joint_names,
-        )
+        least = 1 if self.fitted.joint_names else len(reached.get(JOINT, ())) + 1
+        terms = DetectorTerms(rules, None, self.per_day, joint_min_tasks=least)
+        return with_thresholds(detector, metrics, reached, terms)
 
     def _usual(self, rules: DetectionRules, model: MetricModel) -> MetricModel:
         detector = Detector(rules, (), self.fitted.activity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.models.detection.detection_rules import DetectionRules
@@ -25,6 +25,7 @@ __all__ = [
     "TrainedDetector",
     "cross_validate",
     "train_detector",
+    "with_thresholds",
 ]
 
 _JOINT_SHARE = 0.5  # of the false alarms, for the joint score
@@ -127,7 +128,7 @@ def train_detector(
     out = {suspect.task for suspect in excluded}
     models = spreads.fit(metrics, _changed_tasks(excluded))
     peaks = _peak_scores(source, detector, models)
-    detector = _with_thresholds(detector, models, peaks, out, terms)
+    detector = with_thresholds(detector, models, peaks, terms, out)
     return TrainedDetector(detector, excluded, spreads, peaks)
 
 
@@ -191,7 +192,7 @@ def _fitted_without(trained: TrainedDetector, unseen: set[str], terms: DetectorT
     changed = _changed_tasks(trained.excluded) | unseen
     models = trained.spreads.fit(detector.metrics, changed)
     out = {suspect.task for suspect in trained.excluded} | unseen
-    return _with_thresholds(detector, models, trained.peak_scores, out, terms)
+    return with_thresholds(detector, models, trained.peak_scores, terms, out)
 
 
 def _peak_scores(
@@ -206,20 +207,32 @@ def _peak_scores(
     return by_metric
 
 
-def _with_thresholds(
+def with_thresholds(
     detector: Detector,
     models: Sequence[MetricModel],
     peaks: Mapping[str, Mapping[str, PeakScore]],
-    out: set[str],
     terms: DetectorTerms,
+    out: Container[str] = (),
 ) -> Detector:
-    """Fit thresholds; the joint score gets half of the false alarms, the metrics equal shares."""
-    stable = have_stable_names(model.healthy for model in models)
+    """Fit thresholds; the joint score gets half of the false alarms, the metrics equal shares.
+
+    Parameters
+    ----------
+    detector : Detector
+    models : sequence of MetricModel
+    peaks : mapping of str to mapping of str to PeakScore
+        By metric and task.
+    terms : DetectorTerms
+    out : container of str
+        Tasks to exclude.
+    """
+    stable = detector.rules.mode == "forewarn"
+    stable = stable and have_stable_names(model.healthy for model in models)
     joint = {metric: tasks for metric, tasks in peaks.items() if metric == JOINT}
     alone = {metric: tasks for metric, tasks in peaks.items() if metric != JOINT}
     thresholds = fit_thresholds(alone, _share(models, terms), out, stable_names=stable)
     thresholds |= fit_thresholds(joint, terms.per_day * _JOINT_SHARE, out, stable_names=stable)
-    n_joint = len(peaks.get(JOINT, {}).keys() - out)
+    n_joint = sum(task not in out for task in peaks.get(JOINT, {}))
     return replace(
         detector,
         metrics=tuple(replace(model, threshold=thresholds[model.name]) for model in models),

@@ -138,7 +138,7 @@ def peak_scores(
             most, highest = task.machines.index(peak.machine), peak.highest
             is_lasting = highest > 0.0 and scored.is_lasting(most, highest / CONFIDENT_SCORE)
             peaks[model.name] = replace(peak, lasting=is_lasting)
-    joint = detector.joint_scores(task, baselines)
+    joint = replace(detector, metrics=models).joint_scores(task, baselines)
     peak = None if joint is None else _peak(joint.highest(), task, days)
     return peaks if peak is None else {**peaks, JOINT: peak}
 

@@ -84,6 +84,19 @@ def test_reported_start_is_the_first_deviating_sample(window: int) -> None:
     assert abs(found.at - (BEGIN + 239)) <= 1
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(WINDOWS), st.integers(0, 10**6))
+def test_noise_before_a_large_deviation_does_not_extend_it(window: int, seed: int) -> None:
+    """Single samples scatter by more than the threshold of a window."""
+    samples = series(seed, 0.02)
+    samples["one"][2, BEGIN : BEGIN + 236] += np.float32(0.4)
+    rules = DetectionRules(window, 240, 60)
+    assert not detector(rules).find(task(samples))[0].findings
+    samples["one"][2, BEGIN + 236 : BEGIN + 242] += np.float32(0.4)
+    (found,) = detector(rules).find(task(samples))[0].findings
+    assert abs(found.since - BEGIN) <= 1
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_jitter_has_its_own_length(window: int) -> None:
     samples = series(2, 0.004)

@@ -18,6 +18,8 @@ def test_text_names_three_recovered_machines(n: int, more: str) -> None:
         "blind": [],
         "too_small": [],
         "observe_only": False,
+        "suppressed": [],
+        "event": None,
         "jitters": [{"machine": f"m{number}", "seconds": 30} for number in range(n)],
     }
     assert verdict_text(line).endswith(f"m2 deviated for 30 s{more})")
