@@ -28,12 +28,9 @@ _TOLERATED_QUANTILE = (
     0.999  # quantile of healthy machines up to which a permanent difference is tolerated
 )
 _TOLERANCE_FACTOR = 2.0
-_MIN_TASKS_PER_MACHINE = (
-    8  # healthy tasks after which a machine's own range replaces the common tolerance
-)
-_MAX_WITHIN_MACHINE_SHARE = (
-    0.25  # largest spread within a machine, relative to that between machines, for stable names
-)
+_MIN_TASKS_PER_MACHINE = 8  # healthy tasks after which a machine's own range counts
+_PRIOR_TASKS = 4.0  # tasks at which the common tolerance counts as much as a machine's own range
+_MIN_NAME_SHARE = 0.25  # least share of the spread that follows the names of machines that persist
 _MAX_FROZEN_SHARE = 0.05  # largest share of a metric's machines that may have a frozen sensor
 _MIN_TASKS_PER_GROUP = 2  # tasks with a small group before its offset is used
 _NEVER_FROZEN = 1_000_000_000  # ticks; no sensor of the metric is ever considered frozen
@@ -117,12 +114,13 @@ def fit_healthy_spread(
         return HealthySpread(0.0, 0.0, 0.0, groups=groups)
     offsets = [np.abs(task.offset[np.isfinite(task.offset)]) for task in tasks]
     spreads = [task.spread[np.isfinite(task.spread)] for task in tasks]
+    offset = _TOLERANCE_FACTOR * _tolerated_value(offsets, contamination)
     return HealthySpread(
         deviation=float(np.median([task.deviation for task in tasks])),
-        offset=_TOLERANCE_FACTOR * _tolerated_value(offsets, contamination),
+        offset=offset,
         spread=_TOLERANCE_FACTOR * _tolerated_value(spreads, contamination),
         still=_frozen_limit(tasks),
-        machines=_machine_ranges(tasks),
+        machines=_machine_ranges(tasks, offset),
         groups=groups,
     )
 
@@ -172,8 +170,12 @@ def _frozen_limit(tasks: Sequence[TaskSpread]) -> int:
     return _NEVER_FROZEN if (runs > 0).sum() > max(1.0, _MAX_FROZEN_SHARE * len(runs)) else 0
 
 
-def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
-    """Return the tolerated offsets of machines that were in many of the tasks."""
+def _machine_ranges(tasks: Sequence[TaskSpread], common: float) -> dict[str, Range]:
+    """Return the tolerated offsets of machines that were in many of the tasks.
+
+    A machine's own range is shrunk towards the common tolerance: by the share of the spread that
+    does not follow the names, and by the number of tasks.
+    """
     by_machine: dict[str, list[float]] = {}
     for task in tasks:
         for machine, offset in zip(task.machines, task.offset.tolist(), strict=True):
@@ -184,27 +186,30 @@ def _machine_ranges(tasks: Sequence[TaskSpread]) -> dict[str, Range]:
         for name, offsets in by_machine.items()
         if len(offsets) >= _MIN_TASKS_PER_MACHINE
     }
-    if not measured or not _are_names_stable(list(measured.values())):
+    share = _name_share(list(measured.values())) if measured else 0.0
+    if share < _MIN_NAME_SHARE:
         return {}
-    return {machine: _range(offsets) for machine, offsets in measured.items()}
+    return {machine: _range(offsets, share, common) for machine, offsets in measured.items()}
 
 
-def _are_names_stable(offsets: Sequence[Float64Array]) -> bool:
-    """Tell whether offsets follow machine names from task to task.
+def _name_share(offsets: Sequence[Float64Array]) -> float:
+    """Return the share of the spread of offsets that follows machine names from task to task.
 
     If names are assigned per task, as ranks are, a machine differs from itself as much as from
-    any other.
+    any other, and the share is 0.
     """
     own = np.concatenate([np.abs(machine - np.median(machine)) for machine in offsets])
     all_offsets = np.concatenate(offsets)
-    pooled = np.abs(all_offsets - np.median(all_offsets))
-    return bool(np.median(own) < _MAX_WITHIN_MACHINE_SHARE * np.median(pooled))
+    pooled = float(np.median(np.abs(all_offsets - np.median(all_offsets))))
+    return max(1.0 - float(np.median(own)) / pooled, 0.0) if pooled > 0.0 else 0.0
 
 
-def _range(offsets: Float64Array) -> Range:
+def _range(offsets: Float64Array, share: float, common: float) -> Range:
+    weight = share * len(offsets) / (len(offsets) + _PRIOR_TASKS)
     middle = float(np.median(offsets))
     reach = _TOLERANCE_FACTOR * float(np.abs(offsets - middle).max())
-    return middle - reach, middle + reach
+    reach = weight * reach + (1.0 - weight) * common
+    return weight * middle - reach, weight * middle + reach
 
 
 def group_differences(limits: MetricLimits, task: Task) -> dict[str, float]:
