@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,8 @@ class DetectionRules:
         Distance used in mode `minder`.
     own_past : bool
         Tolerate deviations that a machine has always had (mode `forewarn`).
+    period : int
+        Samples of the job's rhythm; 0 without one.
     """
 
     window: int = 8
@@ -47,6 +49,20 @@ class DetectionRules:
     mode: Mode = "forewarn"
     distance: Distance = "euclidean"
     own_past: bool = True
+    period: int = 0
+
+    def with_period(self, period: int) -> DetectionRules:
+        """Return the rules for a job with a rhythm: windows are whole periods.
+
+        Within a step, machines differ at some moments only, and the rest of the step would break
+        off every deviation.
+        """
+        return replace(self, window=period, period=period)
+
+    @property
+    def period_range(self) -> tuple[int, int]:
+        """Shortest and longest rhythm that matters: longer than a window, not a continuity."""
+        return self.window + 1, self.continuity // 2
 
     @property
     def stop_strength(self) -> tuple[bool, float]:
@@ -86,8 +102,8 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
     """Tell in which windows the whole task was nearly inactive.
 
     Half of the machines are below half of their usual activity, for longer than the part of a
-    continuity that need not pass; the steps of a training loop are shorter. A pause as long as a
-    continuity is not skipped: a hanging task has to be detected.
+    continuity that need not pass; the steps of a training loop are shorter, or their period is
+    known. A pause as long as a continuity is not skipped: a hanging task has to be detected.
 
     Parameters
     ----------
@@ -112,7 +128,7 @@ def paused_windows(series: Float32Array | None, n_ticks: int, rules: DetectionRu
     if not median > 0:
         return none
     low = activity < _PAUSE_ACTIVITY_SHARE * median
-    tolerated = round((1.0 - CONTINUITY_SHARE) * rules.continuity)
+    tolerated = max(round((1.0 - CONTINUITY_SHARE) * rules.continuity), rules.period)
     pause = _in_long_runs(low, tolerated) & ~_in_long_runs(low, rules.continuity)
     touched = np.lib.stride_tricks.sliding_window_view(pause, rules.window)
     return np.asarray(touched.any(axis=1), dtype=bool)

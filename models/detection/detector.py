@@ -12,6 +12,7 @@ from forewarn.features.array_types import BoolArray, Float32Array, Float64Array,
 from forewarn.features.detection.frozen_sensors import find_frozen
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.detection.metric_role import Role
+from forewarn.features.detection.rhythm import find_period
 from forewarn.models.detection.accusation import accused, common_event
 from forewarn.models.detection.baseline_scoring import score_against_baseline, tolerated_offsets
 from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
@@ -133,6 +134,9 @@ class Detector:
         dict
             The updated baselines, by metric.
         """
+        adapted = self.for_task(task)
+        if adapted is not self:
+            return adapted.find(task, baselines, incremental=incremental)
         updated, absent = dict(baselines or {}), []
         judged: dict[str, MetricVerdict] = {}
         blind = np.zeros(len(task.machines), dtype=bool)
@@ -166,6 +170,16 @@ class Detector:
             nearest={name: each.nearest for name, each in judged.items()},
         )
         return verdict, updated
+
+    def for_task(self, task: Task) -> Detector:
+        """Return the detector whose windows are whole periods of a task's rhythm."""
+        if self.rules.mode != "forewarn" or self.rules.period:
+            return self
+        names = [self.activity] if self.activity else []
+        series = (task.series(name) for name in [*names, *(model.name for model in self.metrics)])
+        first = next((values for values in series if values is not None), None)
+        period = 0 if first is None else find_period(first, *self.rules.period_range)
+        return replace(self, rules=self.rules.with_period(period)) if period else self
 
     @property
     def roles(self) -> dict[str, Role]:
@@ -266,7 +280,8 @@ class Detector:
         keep = np.flatnonzero(~paused)
         number, present = keep + task.first_tick + length - 1, present[keep]
         previous = before.scored if incremental else None
-        n_known = previous.count_reusable(number, present, self.rules.block) if previous else 0
+        block = self.rules.block
+        n_known = previous.count_reusable(number, present, length, block) if previous else 0
         windows, new = self._windows(model, series, keep[n_known:]), present[n_known:]
         scores, now = self._score(task, model, windows, new, number[n_known:], before)
         samples = self._sample_scoring(task, model, series, number, now)
@@ -274,7 +289,7 @@ class Detector:
         if previous and n_known:
             column = np.searchsorted(previous.window, number[:n_known])
             scores = np.concatenate([previous.scores[:, column], scores], axis=1)
-        now = now.with_scored(ScoredWindows(number, scores, present))
+        now = now.with_scored(ScoredWindows(number, scores, present, length))
         return ScoredMetric(model.name, self.rules, scores, keep, now, *flags, samples)
 
     def _sample_scoring(

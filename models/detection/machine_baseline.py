@@ -44,13 +44,18 @@ class ScoredWindows:
     scores : ndarray of shape (n_machines, n_windows), float32
     present : ndarray of shape (n_windows, n_machines), bool
         Which machines had every sample of the window.
+    length : int
+        Samples per window.
     """
 
     window: Int64Array
     scores: Float32Array
     present: BoolArray
+    length: int
 
-    def count_reusable(self, window: Int64Array, present: BoolArray, block: int) -> int:
+    def count_reusable(
+        self, window: Int64Array, present: BoolArray, length: int, block: int
+    ) -> int:
         """Return how many of the first windows of a call need no new scores.
 
         A window is scored again if other machines are present now, because samples came late or
@@ -62,10 +67,12 @@ class ScoredWindows:
         window : ndarray of shape (n,), int
             Numbers of the windows of the call; ascending.
         present : ndarray of shape (n, n_machines), bool
+        length : int
+            Samples per window.
         block : int
             Windows per block.
         """
-        if not len(window) or not len(self.window):
+        if not len(window) or not len(self.window) or length != self.length:
             return 0
         again = (self.window[-1] // block - 1) * block
         column = np.minimum(np.searchsorted(self.window, window), len(self.window) - 1)

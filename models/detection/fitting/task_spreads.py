@@ -111,8 +111,9 @@ def _spreads(
     if detector.rules.mode == "minder":
         return by_metric
     for training in source():
+        adapted = replace(detector, metrics=metrics).for_task(training.task)
         for model in metrics:
-            spread = measure_task_spread(detector, model, training.task)
+            spread = measure_task_spread(adapted, model, training.task)
             if spread is not None:
                 by_metric[model.name][training.name] = spread
     return by_metric

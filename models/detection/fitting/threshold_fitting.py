@@ -127,6 +127,7 @@ def peak_scores(
     """
     peaks: dict[str, PeakScore] = {}
     baselines: dict[str, MachineBaseline] = {}
+    detector = replace(detector, metrics=models).for_task(task)
     paused = detector.pauses(task)
     for model in models:
         scored = detector.examine(task, model, None, paused)
@@ -138,7 +139,7 @@ def peak_scores(
             most, highest = task.machines.index(peak.machine), peak.highest
             is_lasting = highest > 0.0 and scored.is_lasting(most, highest / CONFIDENT_SCORE)
             peaks[model.name] = replace(peak, lasting=is_lasting)
-    joint = replace(detector, metrics=models).joint_scores(task, baselines)
+    joint = detector.joint_scores(task, baselines)
     peak = None if joint is None else _peak(joint.highest(), task, days)
     return peaks if peak is None else {**peaks, JOINT: peak}
 
