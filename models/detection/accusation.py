@@ -21,7 +21,7 @@ def accused(
 
     A machine that waits longer than its peers waits for a machine elsewhere: in a pipeline, the
     partners of a slow worker deviate in their own groups as well, often more than it does. Waiting
-    accuses nobody, and a machine whose waiting rose is not accused by what else changed on it. A
+    is no accusation, and a machine whose waiting rose is not accused by what else changed on it. A
     machine whose own work rose while it waits is accused all the same.
 
     Parameters
@@ -43,7 +43,7 @@ def accused(
     both = [*findings, *hints]
     waiting = {f.machine for f in both if roles.get(f.metric) == "wait" and f.rose}
     working = {f.machine for f in findings if roles.get(f.metric) == "work" and f.rose}
-    kept: list[MachineFinding] = []
+    blamed: list[MachineFinding] = []
     suppressed: list[Suppressed] = []
     for finding in findings:
         rule: SuppressionRule | None = None
@@ -52,10 +52,10 @@ def accused(
         elif finding.machine in waiting - working:
             rule = "victim"
         if rule is None:
-            kept.append(finding)
+            blamed.append(finding)
         else:
             suppressed.append(Suppressed(finding.machine, finding.metric, finding.score, rule))
-    return kept, suppressed
+    return blamed, suppressed
 
 
 def common_event(

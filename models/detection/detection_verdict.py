@@ -83,7 +83,7 @@ class Suppressed:
     rule : str
         `limit`: only an offset shows that the limit of the metric hid before. `unchanged`: many
         machines of the group deviate, and this one did not change itself. `majority`: more than
-        half of the group changed. `wait`: the metric shows waiting, which accuses nobody.
+        half of the group changed. `wait`: the metric shows waiting, which is no accusation.
         `victim`: the machine waits longer than its peers. `few_tasks`: the threshold of the joint
         score rests on too few tasks.
     """

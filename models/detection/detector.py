@@ -208,14 +208,14 @@ class Detector:
         suppressed = [each for of_metric in judged.values() for each in of_metric.suppressed]
         best: list[MachineFinding] = []
         if self.rules.mode == "forewarn":
-            found = [f for of_metric in judged.values() for f in of_metric.findings]
+            findings = [f for of_metric in judged.values() for f in of_metric.findings]
             hints = [f for of_metric in judged.values() for f in of_metric.hints]
-            kept, dropped = accused(found, hints, self.roles)
+            blamed, dropped = accused(findings, hints, self.roles)
             suppressed += dropped
         else:
-            kept = [f for of_metric in judged.values() for f in of_metric.findings]
+            blamed = [f for of_metric in judged.values() for f in of_metric.findings]
         for name in judged:
-            best = max(best, [f for f in kept if f.metric == name], key=_strength)
+            best = max(best, [f for f in blamed if f.metric == name], key=_strength)
             if best and _strength(best) >= self.rules.stop_strength:
                 return best, suppressed
         victims = {each.machine for each in suppressed if each.rule == "victim"}
@@ -230,7 +230,7 @@ class Detector:
     ) -> JointScores | None:
         """Return the joint scores of a task, given the baselines that a call updated.
 
-        Waiting does not count: it accuses nobody.
+        Waiting does not count: it is no accusation.
         """
         if self.rules.mode != "forewarn":
             return None

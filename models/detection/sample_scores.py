@@ -19,7 +19,7 @@ from forewarn.models.detection.peer_deviation import medians_of_others
 __all__ = ["SampleScoring"]
 
 _EDGE_SHARE = np.float32(0.5)  # of the deviation of its window: below it, a sample lies outside
-_EVEN_SHARE = np.float32(2.0 / 3.0)  # windows that differ by less lie in one deviation
+_EVEN_SHARE = np.float32(0.5)  # windows that differ by less lie in one deviation
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Waiting accuses nobody, and a machine that waits for another one is not accused."""
+"""Waiting is no accusation, and a machine that waits for another one is not accused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_slow_worker_is_named_and_not_its_partners(
     assert {rules[m, "compute"] for m in partners} == {"victim"}
 
 
-def test_waiting_alone_accuses_nobody() -> None:
+def test_waiting_alone_is_no_accusation() -> None:
     series = pipeline(5, 0.0)
     series["waiting"][9, 150:] += np.float32(0.3)
     verdict = judge(series)

@@ -43,7 +43,7 @@ def test_longer_busy_part_of_each_step_is_found(period: int, longer: int) -> Non
 
 
 @pytest.mark.parametrize("period", [20, 60, 100])
-def test_steps_alone_name_nobody(period: int) -> None:
+def test_steps_alone_are_no_fault(period: int) -> None:
     verdict, _ = detector().find(task(stepping(period, 0)))
     assert not verdict.findings
     assert not verdict.jitters
