@@ -206,16 +206,14 @@ class Detector:
     ) -> tuple[list[MachineFinding], list[Suppressed]]:
         """Return the findings of the metric that decides, and all that rules have dropped."""
         suppressed = [each for of_metric in judged.values() for each in of_metric.suppressed]
-        best: list[MachineFinding] = []
+        findings = [each for of_metric in judged.values() for each in of_metric.findings]
         if self.rules.mode == "forewarn":
-            findings = [f for of_metric in judged.values() for f in of_metric.findings]
-            hints = [f for of_metric in judged.values() for f in of_metric.hints]
-            blamed, dropped = accused(findings, hints, self.roles)
+            hints = [each for of_metric in judged.values() for each in of_metric.hints]
+            findings, dropped = accused(findings, hints, self.roles)
             suppressed += dropped
-        else:
-            blamed = [f for of_metric in judged.values() for f in of_metric.findings]
+        best: list[MachineFinding] = []
         for name in judged:
-            best = max(best, [f for f in blamed if f.metric == name], key=_strength)
+            best = max(best, [f for f in findings if f.metric == name], key=_strength)
             if best and _strength(best) >= self.rules.stop_strength:
                 return best, suppressed
         victims = {each.machine for each in suppressed if each.rule == "victim"}

@@ -65,10 +65,9 @@ class JointScores:
         """
         levels = self.levels()
         machines = np.flatnonzero((levels >= threshold[:, None]).any(axis=1)).tolist()
-        found = [
-            self._finding(machine, levels[machine], threshold[machine]) for machine in machines
-        ]
-        return sorted(found, key=lambda finding: -finding.score)
+        findings = [self._finding(each, levels[each], threshold[each]) for each in machines]
+        several = [finding for finding in findings if len(finding.metrics) > 1]
+        return sorted(several, key=lambda finding: -finding.score)
 
     def _finding(self, machine: int, levels: Float32Array, threshold: float) -> MachineFinding:
         at = int(np.argmax(levels >= threshold))

@@ -140,10 +140,10 @@ class ScoredMetric:
         groups = comparison_groups(groups)
         suppressed = self._suppressed(findings, groups)
         dropped = {each.machine for each in suppressed}
-        kept = [finding for finding in findings if finding.machine not in dropped]
-        kept.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
+        remaining = [finding for finding in findings if finding.machine not in dropped]
+        remaining.sort(key=lambda finding: (finding.lasting, finding.at, -finding.score))
         jitters = self._jitters(trace, of_machines)
-        return MetricVerdict(kept, hints, suppressed, jitters, max(nearest, 0.0))
+        return MetricVerdict(remaining, hints, suppressed, jitters, max(nearest, 0.0))
 
     def _suppressed(
         self, findings: Sequence[MachineFinding], groups: Int64Array

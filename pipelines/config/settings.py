@@ -136,8 +136,8 @@ class DetectionTable(StrictTable):
         if twice is not None:
             raise ValueError(f"`metrics` names {twice!r} twice")
         if self.continuity < _MIN_CONTINUITY * self.interval:
-            found = f"{self.continuity / self.interval:.3g} times `interval`"
-            raise ValueError(f"`continuity` is {found}; expected at least {_MIN_CONTINUITY} times")
+            factor = f"{self.continuity / self.interval:.3g} times `interval`"
+            raise ValueError(f"`continuity` is {factor}; expected at least {_MIN_CONTINUITY} times")
         return self
 
 

@@ -79,9 +79,9 @@ def test_reported_start_is_the_first_deviating_sample(window: int) -> None:
     samples = series(1, 0.004)
     samples["one"][2, BEGIN : BEGIN + 400] += np.float32(0.5)
     verdict, _ = detector(DetectionRules(window, 240, 60)).find(task(samples))
-    (found,) = verdict.findings
-    assert abs(found.since - BEGIN) <= 1
-    assert abs(found.at - (BEGIN + 239)) <= 1
+    (finding,) = verdict.findings
+    assert abs(finding.since - BEGIN) <= 1
+    assert abs(finding.at - (BEGIN + 239)) <= 1
 
 
 @settings(max_examples=20, deadline=None)
@@ -93,8 +93,8 @@ def test_noise_before_a_large_deviation_does_not_extend_it(window: int, seed: in
     rules = DetectionRules(window, 240, 60)
     assert not detector(rules).find(task(samples))[0].findings
     samples["one"][2, BEGIN + 236 : BEGIN + 242] += np.float32(0.4)
-    (found,) = detector(rules).find(task(samples))[0].findings
-    assert abs(found.since - BEGIN) <= 1
+    (finding,) = detector(rules).find(task(samples))[0].findings
+    assert abs(finding.since - BEGIN) <= 1
 
 
 @pytest.mark.parametrize("window", WINDOWS)

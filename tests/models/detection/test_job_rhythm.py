@@ -37,9 +37,9 @@ def stepping(period: int, longer: int, seed: int = 0) -> dict[str, Floats]:
 def test_longer_busy_part_of_each_step_is_found(period: int, longer: int) -> None:
     series = task(stepping(period, longer))
     assert named(detector(with_rhythm=False).find(series)[0]) == []
-    (found,) = detector().find(series)[0].findings
-    assert found.machine == 2
-    assert abs(found.since - 400) <= period
+    (finding,) = detector().find(series)[0].findings
+    assert finding.machine == 2
+    assert abs(finding.since - 400) <= period
 
 
 @pytest.mark.parametrize("period", [20, 60, 100])

@@ -48,17 +48,17 @@ def test_small_changes_together_name_a_machine() -> None:
     samples = shifted(dict.fromkeys(NAMES, 0.08))
     alone = replace(detector(), joint=None)
     assert named(alone.find(task(samples))[0]) == []
-    (found,) = detector().find(task(samples))[0].findings
-    assert (found.machine, found.metric) == (2, JOINT)
-    assert {name for name, _ in found.metrics} <= set(NAMES)
-    assert abs(found.since - 150) <= RULES.block
+    (finding,) = detector().find(task(samples))[0].findings
+    assert (finding.machine, finding.metric) == (2, JOINT)
+    assert {name for name, _ in finding.metrics} <= set(NAMES)
+    assert abs(finding.since - 150) <= RULES.block
 
 
 def test_contributing_metrics_are_listed_by_share() -> None:
     samples = shifted({"a": 0.1, "c": 0.1, "d": 0.02})
-    (found,) = detector().find(task(samples))[0].findings
-    assert [name for name, _ in found.metrics] in (["a", "c"], ["c", "a"])
-    assert sum(share for _, share in found.metrics) == pytest.approx(1.0, abs=0.1)
+    (finding,) = detector().find(task(samples))[0].findings
+    assert [name for name, _ in finding.metrics] in (["a", "c"], ["c", "a"])
+    assert sum(share for _, share in finding.metrics) == pytest.approx(1.0, abs=0.1)
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,6 +67,11 @@ def test_healthy_task_has_no_joint_finding(seed: int) -> None:
     verdict, _ = detector().find(task(series(seed)))
     assert not verdict.findings
     assert not verdict.suppressed
+
+
+def test_change_of_one_metric_is_not_joint() -> None:
+    verdict, _ = detector().find(task(shifted({"a": 0.12})))
+    assert not verdict.findings
 
 
 def test_short_change_is_no_finding() -> None:
