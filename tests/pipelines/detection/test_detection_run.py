@@ -359,13 +359,61 @@ def test_plot_title_describes_finding(
     assert trust.startswith("OBSERVE ONLY")
     line |= {"kind": "straggler", "blind": ["a", "b", "c", "d"], "observe_only": False}
     line["evidence"] |= {"before": None, "unit": "per 1 s"}
-    who, what, small, _, blind = plot_title(line, 2).splitlines()
+    who, what, small, _, _, blind = plot_title(line, 2).splitlines()
     assert who == "job: node-0002 has deviated since its first sample on power_draw"
     assert what.startswith(f"machine: {shown['now']:.4g} per 1 s; peers: ")
     assert small.startswith("its group has 2 machines: compared with other small groups")
     assert blind == "no data for a, b, c and 1 more"
     healthy = line | {"machine": None, "blind": []}
     assert plot_title(healthy, 8) == "job: no faulty machine among 8 machines"
+    dropped = {"machine": "a", "metric": "wait", "score": 2.0, "rule": "victim"}
+    event = healthy | {"event": {"machines": ["a", "b"]}, "suppressed": [dropped]}
+    assert plot_title(event, 8).splitlines()[1:] == [
+        "moved together, without a culprit: a, b",
+        "not named: a (waits for others)",
+    ]
+
+
+def test_victims_and_culprit_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
+    """A slow worker of one stage makes its partners in three other stages wait."""
+    for number in range(21):
+        write_stages(tmp_path / "train", f"job-{number}", seed=number)
+    write_stages(tmp_path / "pulls", "slow", seed=99, slow=6)
+    config = tmp_path / "c.toml"
+    config.write_text('[detection]\nmetrics = [{name = "compute"}, {name = "waiting"}]\n')
+    options = ["--config", str(config), "--model", str(tmp_path / "model")]
+    main(["detect", "fit", "--metrics", str(tmp_path / "train"), *options])
+    capsys.readouterr()
+    pictures = ["--plot", str(tmp_path / "png")]
+    (line,) = lines(capsys, "--metrics", str(tmp_path / "pulls"), *options, *pictures)
+    assert line["machine"] == "node-06"
+    victims = {each["machine"] for each in line["suppressed"] if each["rule"] == "victim"}
+    assert victims == {"node-02", "node-10", "node-14"}
+    assert (tmp_path / "png" / "slow.png").read_bytes().startswith(b"\x89PNG")
+
+
+def write_stages(folder: Path, name: str, *, seed: int, slow: int | None = None) -> None:
+    """Write shares of time of 16 machines in four stages."""
+    generator = np.random.default_rng(seed)
+    compute = generator.normal(50.0, 1.5, (16, 600))
+    for machine in range(16):
+        if slow is not None and machine % 4 == slow % 4:
+            compute[machine, 250:] += 12.0 if machine == slow else -22.0
+    times = pd.Timestamp("2026-11-01") + pd.to_timedelta(np.arange(600), "s")
+    parts = [
+        pd.DataFrame(
+            {
+                "timestamp": times,
+                "machine": f"node-{machine:02d}",
+                "group": f"stage-{machine // 4}",
+                "compute": compute[machine],
+                "waiting": 90.0 - compute[machine] + generator.normal(0.0, 0.5, 600),
+            }
+        )
+        for machine in range(16)
+    ]
+    (folder / f"task={name}").mkdir(parents=True)
+    pd.concat(parts).to_parquet(folder / f"task={name}" / "part-0.parquet")
 
 
 def spoiled(put: Put, fault: Fault, folder: Path, change: Callable[[pd.DataFrame], Any]) -> Path:
