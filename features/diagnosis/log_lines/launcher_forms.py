@@ -16,6 +16,11 @@ _WORD = (  # as the C library names signals
     r"|Floating point exception|Illegal instruction|Hangup|Interrupt)"
 )
 _NEXT_LINE = r"[^\n]{0,120}\n[^\n]{0,120}?"  # each line may have a prefix
+# Rich consoles wrap a report, and put the line of source code in a column to its right or left.
+_WRAP = r"[ \t]*(?:[\w./-]{1,60}\.py:\d+)?[ \t]*(?:\n[ \t]*)?"
+_LOCAL = rf"local_rank:{_WRAP}(?P<local_rank>\d+)\b"
+_PID = rf",?{_WRAP}\(?pid:{_WRAP}(?P<pid>\d+)\b\)?"
+_CODE = rf"exitcode:{_WRAP}(?P<code>-?\d+)\b"
 _FIELD = r"(?:[^\n]{0,120}?"  # a line of a block that may be missing
 _JAX_TASK = r"/job:\w{1,80}/replica:\d{1,9}/task:"
 _POD_ROW = r"(?m)^(?:[\w-]+ +)?(?P<pod>[a-z0-9][\w.-]*) +\d+/\d+ +"
@@ -64,10 +69,9 @@ _TORCHRUN = (
         r"exitcode +: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)",
         "is_block",
     ),
-    _form(
-        "failed (exitcode:",
-        r"exitcode: (?P<code>-?\d+)\) local_rank: (?P<local_rank>\d+) \(pid: (?P<pid>\d+)\)",
-    ),
+    _form("exitcode:", rf"{_CODE}\)?,?{_WRAP}{_LOCAL}(?:{_PID})?", "is_block"),
+    _form("exitcode:", rf"{_CODE}\)?{_PID},?{_WRAP}{_LOCAL}", "is_block"),
+    _form("exitcode:", rf"{_LOCAL}(?:{_PID})?,?{_WRAP}(?:failed)?{_WRAP}\(?{_CODE}", "is_block"),
     _form(
         "closing signal SIG",
         r"Sending process (?P<pid>\d+) closing signal (?P<word>SIG[A-Z]+)",

@@ -15,7 +15,7 @@ __all__ = ["Heard", "hear", "may_state_fact"]
 
 _HEAD_BYTES = 2**16
 # Lines without these words state nothing; this search is several times as fast as those below.
-_FACTS = compile_pattern(r"(?i)rank|NCCL|world|srun: error:|host  *: ")
+_FACTS = compile_pattern(r"(?i)rank|NCCL|world|srun: error:|host  *: |nodes|num_machines")
 # A process group other than 0 counts its members from 0, as NCCL does.
 # NCCL names its communicator's rank: it is the job's rank only if the communicator has all ranks.
 _NCCL_RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})")
@@ -43,6 +43,10 @@ _AGENT = re.compile(
 )
 _RANK_OF = re.compile(rb"\b[Rr]ank[ :=]+(\d{1,7}) ?(?:of|/) ?(\d{1,7})\b")
 _WORLD = re.compile(rb"(?i)(?:\b|dist_)world[_ ]size['\"]?[ :=]+(\d{1,7})\b")
+_NODES = re.compile(
+    rb"(?i)(?:nnodes|num_nodes|num_machines|max_nodes)['\"]?[ :=]{1,9}(?:1:)?(\d{1,5})\b"
+)
+_LATER_NODE = re.compile(rb"(?i)(?:node|machine|group)_rank['\"]?[ :=]{1,9}(\d{1,5})\b")
 _FAILURE = re.compile(rb"host +: +([\w.-]+)\n[^\n]*?rank +: +(\d{1,7}) \(local_rank: (\d{1,4})\)")
 # The device is the local rank only where each process has one, so that it gives no first rank.
 _NCCL_TESTS = re.compile(
@@ -72,6 +76,8 @@ class Heard:
         NCCL's rank and size.
     worlds : Counter of int
         Sizes of the job.
+    nodes : int
+        Machines that the job has at least; 0 if the text does not say.
     hosts : Counter of str
         Machines that speak.
     placed : dict of int to (str, int)
@@ -88,6 +94,7 @@ class Heard:
     middle: Counter[int] = field(default_factory=Counter)
     communicators: Counter[tuple[int, int]] = field(default_factory=Counter)
     worlds: Counter[int] = field(default_factory=Counter)
+    nodes: int = 0
     hosts: Counter[str] = field(default_factory=Counter)
     placed: dict[int, tuple[str, int]] = field(default_factory=dict)
     offsets: set[int] = field(default_factory=set)
@@ -121,6 +128,10 @@ def hear(text: bytes, lines: JoinedLines | None = None) -> Heard:
     facts = find_matching_lines(_FACTS, lines)
     text = b"".join([text[begin : end + 1] for begin, end in facts])
     _hear_ranks(text, heard)
+    heard.nodes = max(
+        max(map(int, _NODES.findall(text)), default=0),
+        max(map(int, _LATER_NODE.findall(text)), default=-1) + 1,
+    )
     if b"NCCL" in text:
         for process, count in Counter(_NCCL_PROCESS.findall(text)).items():
             heard.hosts[process.decode().rpartition(":")[0]] += count

@@ -22,7 +22,7 @@ from forewarn.features.diagnosis.log_streams.file_numbers import (
     is_kernel_log,
     is_worker_error,
 )
-from forewarn.features.diagnosis.log_streams.heard_facts import hear
+from forewarn.features.diagnosis.log_streams.heard_facts import Heard, hear
 from forewarn.features.diagnosis.log_streams.heard_sources import (
     HeardSource,
     is_one_rank,
@@ -116,6 +116,8 @@ class JobStreams:
         Number of ranks, if the text states it.
     tasks_are_ranks : bool
         Whether the numbers of the launcher's tasks are ranks.
+    nodes : int
+        Machines that the job has at least; 0 if the text does not say.
     """
 
     streams: tuple[LogStream, ...]
@@ -124,6 +126,7 @@ class JobStreams:
     addresses: dict[str, str] = field(default_factory=dict)
     world: int | None = None
     tasks_are_ranks: bool = False
+    nodes: int = 0
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -181,9 +184,15 @@ def read_streams(
         FileReading(name, reading.read_as, (*reading.why, *job.ignored.get(name, ())))
         for name, reading in readings.items()
     )
+    nodes = max((_least_nodes(item.heard) for item in heard), default=0)
     return JobStreams(
-        streams, whole, machines.by_rank, machines.addresses, job.world, job.tasks_are_ranks
+        streams, whole, machines.by_rank, machines.addresses, job.world, job.tasks_are_ranks, nodes
     )
+
+
+def _least_nodes(heard: Heard) -> int:
+    """Return the number of machines that a text states; a later one has a first rank above 0."""
+    return max(heard.nodes, 2 if any(heard.offsets) else 0)
 
 
 def _whole(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.diagnosis.log_lines.launcher_reports import LaunchReport
@@ -13,7 +13,7 @@ from forewarn.models.diagnosis.crash.accused_peers import Accusation
 from forewarn.models.diagnosis.crash.rank_exit import NamedPeer, Symptom
 from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
 
-__all__ = ["LaunchedRanks"]
+__all__ = ["LaunchedRanks", "has_one_machine"]
 
 _REQUESTED = (0, -15)
 _OWN_SIGNALS = (-4, -7, -8, -9, -11)  # not sent by an aborting library or by a launcher's request
@@ -29,10 +29,27 @@ class LaunchedRanks:
     addresses : mapping of str to str
     tasks_are_ranks : bool
         Whether numbers of the launcher's tasks are ranks.
+    locals_are_ranks : bool
+        Whether ranks on a machine are ranks of the job, which has no other machine.
+    world : int or None
+        Ranks of the job, if the text states their number.
     """
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     tasks_are_ranks: bool = False
+    locals_are_ranks: bool = False
+    world: int | None = None
+
+    def stated_rank(self, report: LaunchReport) -> int | None:
+        """Return the rank that a report states, or None.
+
+        A process that ended with an error may have ended because of another one: its number on the
+        machine is then not used.
+        """
+        if report.rank is not None:
+            return report.rank
+        is_usable = self.locals_are_ranks and report.exit_code in _OWN_SIGNALS
+        return report.local_rank if is_usable else None
 
     def resolve(self, peer: Peer, ranks: Ranks) -> NamedPeer | None:
         """Return a peer as a rank or a machine of the job, or None if it is neither."""
@@ -46,6 +63,17 @@ class LaunchedRanks:
             return NamedPeer(None, host) if host is not None and not ranks.listed else None
         on_machine = ranks.on(machine)
         return NamedPeer(on_machine[0] if len(on_machine) == 1 else None, machine)
+
+    def others(self, present: Collection[int], ranks: Ranks) -> Iterator[NamedPeer]:
+        """Yield the ranks that are not among those that have come; none if most have not.
+
+        Ranks count from 0, so that those below the highest that has come exist. One rank that came
+        alone may be the one that went astray.
+        """
+        least = 0 if ranks.listed else max(max(present) + 1, self.world or 0)
+        absent = {*ranks.table, *range(least)}.difference(present)
+        if len(absent) <= len(present):
+            yield from (NamedPeer(rank, ranks.machine(rank)) for rank in sorted(absent))
 
     def accusations(
         self, logs: Iterable[ScannedLog], ranks: Ranks, at: int
@@ -111,10 +139,42 @@ class LaunchedRanks:
             if rank is not None:
                 return rank
         if machine is not None and report.local_rank is not None:
-            return ranks.rank_at(machine, report.local_rank)
+            rank = ranks.rank_at(machine, report.local_rank)
+            if rank is not None:
+                return rank
+        if (stated := self.stated_rank(report)) is not None:
+            return stated if stated in ranks.table else None
         if report.task is not None and self.tasks_are_ranks:
             return report.task if report.task in ranks.table else None
         return None
+
+
+def has_one_machine(
+    logs: Sequence[ScannedLog], machines: Iterable[str], nodes: int, world: int | None
+) -> bool:
+    """Return whether launchers' numbers on a machine are ranks, because there is one machine only.
+
+    Any sign of a second machine counts: its name, another log without a rank, or more ranks than
+    one machine runs, as far as its launcher says.
+
+    Parameters
+    ----------
+    logs : sequence of ScannedLog
+    machines : iterable of str
+        That the text states.
+    nodes : int
+        Machines that the job has at least; 0 if unknown.
+    world : int or None
+        Ranks of the job.
+    """
+    reports = [report for log in logs for report in log.launches]
+    named = {*machines, *(log.stream.machine for log in logs), *(r.host for r in reports)}
+    writers = {log.stream.name for log in logs if log.rank is None and not log.stream.is_kernel}
+    local = max((r.local_rank for r in reports if r.local_rank is not None), default=-1)
+    processes = max(local + 1, len({r.pid for r in reports} - {None}))
+    spoken = max((log.rank for log in logs if log.rank is not None), default=-1) + 1
+    is_whole = max(world or 0, spoken) < 2 * processes
+    return nodes < 2 and len(named - {None}) < 2 and len(writers) < 2 and is_whole
 
 
 def _peer(report: LaunchReport) -> Peer:

@@ -39,7 +39,7 @@ from forewarn.pipelines.diagnosis.parts.hardware_parts import event_symptoms
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.job_part import JobSnapshot, PartResult
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
-from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
+from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks, has_one_machine
 from forewarn.pipelines.diagnosis.parts.log_attempt import (
     JobAttempt,
     attempt_at,
@@ -93,8 +93,9 @@ class LogsPart:
         """Ranks mentioned in the part."""
         heard = {log.rank for log in self.logs if log.rank is not None}
         heard |= {report.rank for log in self.logs for report in log.master}
+        launches = (report for log in self.logs for report in log.launches)
         heard |= {
-            report.rank for log in self.logs for report in log.launches if report.rank is not None
+            rank for each in launches if (rank := self.launched.stated_rank(each)) is not None
         }
         return frozenset(heard)
 
@@ -203,7 +204,8 @@ def read_logs(
         replace(r, why=(*r.why, *((cut[r.name],) if r.name in cut else ()), *notes))
         for r in job.readings
     )
-    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks)
+    is_alone = has_one_machine(logs, job.machines.values(), job.nodes, job.world)
+    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world)
     return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
 
 

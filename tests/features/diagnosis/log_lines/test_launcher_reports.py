@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import textwrap
 from dataclasses import fields
 from typing import Any
 
@@ -211,6 +212,32 @@ def shown(report: LaunchReport) -> dict[str, Any]:
 @pytest.mark.parametrize(("text", "expected"), CASES)
 def test_known_forms(text: str, expected: list[dict[str, Any]]) -> None:
     assert [shown(report) for report in parse_launcher_reports(text.encode(), None)] == expected
+
+
+FAILURE = ("failed", "(exitcode:", "-7)", "local_rank:", "6", "(pid:", "91)", "of", "binary:")
+REORDERED = ("local_rank:", "6", "(pid:", "91)", "failed", "(exitcode:", "-7)", "of", "binary:")
+PID_BETWEEN = (*FAILURE[:3], *FAILURE[5:7], *FAILURE[3:5])
+
+
+@pytest.mark.parametrize("words", [FAILURE, REORDERED, FAILURE[:5], PID_BETWEEN])
+@given(width=st.integers(18, 90), is_left=st.booleans())
+def test_console_columns_wrap_a_report(words: tuple[str, ...], width: int, is_left: bool) -> None:
+    """A console wraps the message at any word, with a column for the source at one side."""
+    rows = textwrap.wrap(" ".join(words), width)
+    texts = ["ERROR".ljust(9) + rows[0], *(" " * 9 + row for row in rows[1:])]
+    source = ["agent.py:673", *[""] * (len(texts) - 1)]
+    sides = [(s, t) if is_left else (t, s) for t, s in zip(texts, source, strict=True)]
+    wide = max(map(len, (*texts, *source))) + 2
+    text = "".join(f"{one.ljust(wide)}{other}\n" for one, other in sides)
+    reports = parse_launcher_reports(text.encode(), None)
+    assert {(report.local_rank, report.exit_code) for report in reports} == {(6, -7)}
+    assert {report.pid for report in reports} == ({91} if "(pid:" in words else {None})
+
+
+def test_neighbouring_reports_stay_apart() -> None:
+    lines = [f"failed (exitcode: {-n}) local_rank: {n} (pid: {n}) of binary: x" for n in (7, 9)]
+    reports = parse_launcher_reports("\n".join(lines).encode(), None)
+    assert [(r.local_rank, r.exit_code, r.pid) for r in reports] == [(7, -7, 7), (9, -9, 9)]
 
 
 @pytest.mark.parametrize("prefix", ["[default3]:", "3: ", "[1,3]<stderr>:", "\x1b[0m "])

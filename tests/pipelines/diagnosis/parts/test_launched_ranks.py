@@ -1,0 +1,72 @@
+"""Ranks that launchers and coordinators mean without their number."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forewarn.pipelines.diagnosis.loaded_job import read_job
+
+KILLED = (
+    " ERROR    failed (exitcode: -{signal}) local_rank: {local} (pid: 4{local}) of  agent.py:67\n"
+)
+STOPPED = " WARNING  Sending process 5{n} closing signal SIGTERM   agent.py:69\n"
+
+
+def named(files: dict[str, str]) -> set[Any]:
+    """Return the culprits of a job with these logs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, "job", "logs", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        _, verdict = read_job(Path(folder, "job")).judge(None)[:2]
+    return {culprit.rank for culprit in verdict.culprits}
+
+
+@settings(deadline=None, max_examples=12)
+@given(local=st.integers(0, 7), signal=st.sampled_from([7, 9, 11]), listed=st.booleans())
+def test_local_rank_of_one_machine(local: int, signal: int, listed: bool) -> None:
+    """The numbers of a launcher are ranks where there is no other machine."""
+    text = "".join(STOPPED.format(n=n) for n in range(7)) if listed else ""
+    assert named({"job.log": text + KILLED.format(local=local, signal=signal)}) == {local}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"job.log": "launching with --nnodes=2 --node_rank 0\n"},
+        {"job.log": "num_machines: 4\n"},
+        {"job.log": "machine_rank: 1\n"},
+        {"job.log": "world_size=16 ready\n"},
+        {"job.log": "", "other.log": "starting\n"},
+    ],
+)
+def test_local_rank_of_several_machines(more: dict[str, str]) -> None:
+    files = more | {"job.log": more["job.log"] + KILLED.format(local=3, signal=9)}
+    assert named(files) == set()
+
+
+def test_aborted_process_is_not_named() -> None:
+    assert named({"job.log": KILLED.format(local=3, signal=6)}) == set()
+
+
+@settings(deadline=None, max_examples=12)
+@given(world=st.integers(2, 9), data=st.data())
+def test_ranks_that_never_came(world: int, data: st.DataObject) -> None:
+    """Whoever is not in the list of those that came is missing, also above its highest."""
+    missing = data.draw(st.integers(0, world - 1))
+    ready = ", ".join(str(rank) for rank in range(world) if rank != missing)
+    stalled = f"world_size={world}\nStalled ops:\nHorovodAllreduce_w_1 [ready ranks: {ready}],\n"
+    assert named({"job.log": stalled}) == {missing}
+    only = f"world size: {world}\nthe barrier failed: only ranks {ready} arrived\n"
+    assert named({"job.log": only}) == {missing}
+
+
+def test_rank_that_came_alone_accuses_nobody() -> None:
+    assert named({"job.log": "world_size=4\nStalled ops:\nw_1 [ready ranks: 2]\n"}) == set()
