@@ -14,9 +14,9 @@ from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, compil
 from forewarn.features.diagnosis.ranks import MAX_RANKS
 from forewarn.features.hostlist import HostlistError, expand
 
-__all__ = ["Peer", "named_peers"]
+__all__ = ["Peer", "named_peers", "present_ranks"]
 
-_GROUP = re.compile(r"peer_(rank|task|host|address)(?:_\d)?")
+_GROUP = re.compile(r"(?:peer_(rank|task|host|address)|(present)_rank)(?:_\d)?")
 _NUMBER = re.compile(r"(?<!\d)\d{1,9}(?!\d)")
 _MAX_LISTED_HOSTS = 64  # a longer list does not tell machines apart
 _OWN_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost")
@@ -58,9 +58,32 @@ def named_peers(pattern: LogPattern, line: str) -> tuple[Peer, ...]:
     match = regular.search(line.encode()) if groups else None
     if match is None:
         return ()
-    texts = [(kind, match.group(number)) for number, kind in groups]
+    texts = [(kind, match.group(number)) for number, kind in groups if kind != "present"]
     peers = [peer for kind, text in texts if text for peer in _peers(kind, text.decode("latin-1"))]
     return tuple(dict.fromkeys(peers))
+
+
+def present_ranks(pattern: LogPattern, line: str) -> frozenset[int]:
+    r"""Return the ranks that a line says have come, so that it waits for the others.
+
+    The named group `present_rank` of the expression holds their numbers.
+
+    Examples
+    --------
+    >>> pattern = LogPattern(
+    ...     "a", r"came: (?P<present_rank>[\d, ]+)", "cascade", "fabric", "notice", "lost", "check"
+    ... )
+    >>> sorted(present_ranks(pattern, "came: 0, 3"))
+    [0, 3]
+    """
+    regular, groups = _compiled(pattern.expression)
+    numbers = [number for number, kind in groups if kind == "present"]
+    match = regular.search(line.encode()) if numbers else None
+    texts = [match.group(number) for number in numbers] if match is not None else []
+    listed = (
+        number for text in texts if text for number in _NUMBER.findall(text.decode("latin-1"))
+    )
+    return frozenset(rank for rank in map(int, listed) if rank < MAX_RANKS)
 
 
 @lru_cache(maxsize=1024)
@@ -71,7 +94,7 @@ def _compiled(expression: str) -> tuple[re2._Regexp, tuple[tuple[int, str], ...]
     for name, number in regular.groupindex.items():
         text = name.decode() if isinstance(name, bytes) else name
         if match := _GROUP.fullmatch(text):
-            groups.append((number, match[1]))
+            groups.append((number, match[1] or match[2]))
     return regular, tuple(sorted(groups))
 
 

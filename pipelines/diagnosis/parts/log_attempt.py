@@ -11,12 +11,17 @@ from typing import Literal
 from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_scan import LoggedStep, LogHit, LogScan
-from forewarn.features.diagnosis.log_lines.named_peer import named_peers
+from forewarn.features.diagnosis.log_lines.named_peer import named_peers, present_ranks
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
-from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom, symptom_from_line
+from forewarn.models.diagnosis.crash.rank_exit import (
+    NamedPeer,
+    RankExit,
+    Symptom,
+    symptom_from_line,
+)
 from forewarn.models.diagnosis.probes.log_probe import silence_limit
 from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
 from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
@@ -174,15 +179,18 @@ class JobAttempt:
         recoveries = [hit for hit in hits if hit.pattern.cancels]
         for hit in hits:
             symptom = symptom_from_line(hit.pattern, hit.line, hit.time)
-            peers = tuple(
-                peer
-                for named in named_peers(hit.pattern, hit.line)
-                if (peer := self.launched.resolve(named, ranks)) is not None
-            )
+            peers = self._peers(hit, ranks)
             is_survived = _is_survived(hit, own, step) or any(
                 _is_recovered(hit, recovery) for recovery in recoveries
             )
             yield replace(symptom, peers=peers, is_survived=is_survived)
+
+    def _peers(self, hit: LogHit, ranks: Ranks) -> tuple[NamedPeer, ...]:
+        """Return the ranks and machines that a line waits for or has lost."""
+        named = (self.launched.resolve(p, ranks) for p in named_peers(hit.pattern, hit.line))
+        present = present_ranks(hit.pattern, hit.line)
+        absent = self.launched.others(present, ranks) if present else ()
+        return (*(peer for peer in named if peer is not None), *absent)
 
     def _error_symptoms(
         self, rank: int, report: ErrorReport | None, matcher: LogMatcher
