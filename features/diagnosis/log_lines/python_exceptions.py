@@ -8,7 +8,7 @@ from typing import Final
 
 from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 
-__all__ = ["TRACEBACK", "exception_text", "is_exception", "traceback_ends"]
+__all__ = ["TRACEBACK", "exception_text", "is_exception", "names_others", "traceback_ends"]
 
 TRACEBACK: Final = b"Traceback (most recent call last)"
 _MAX_TRACEBACKS = 40  # the last ones
@@ -22,6 +22,25 @@ _LETTER = re.compile(rb"[A-Za-z]")
 _EXCEPTION = re.compile(
     rf"(?:^|[\]:>)|] {{0,2}}|ERROR +|^{_STAMP} +)(?P<name>(?:[A-Za-z_]\w*\.){{0,8}}"
     r"[A-Z]\w*(?:Error|Exception|Failure|Fault|Interrupt|Exit)): "
+)
+
+_OTHERS = (
+    r"\b(?:ranks?(?:_\d+)?|peers?|others?|participants?|members?|clients?|nodes?|hosts?(?!=)|replicas?"
+    r"|tasks?|all (?:workers|processes)|process group|(?:re)?store|barrier|monitored\w*|rendezvous"
+    r"|collectives?|all-?_?(?:reduce|gather|to-?_?all)|broadcast|send|recv)\b"
+)
+_WAITED = (
+    r"\b(?:timed[ -]?out|time-?outs?|deadline|unresponsive|wait(?:ing|ed)? (?:for|on)"
+    r"|(?:was|were|been) lost|lost (?:the )?(?:connection|contact)|gone|disconnected|unreachable"
+    r"|not respon\w+|no (?:response|heartbeat)"
+    r"|(?:did not|didn't|never|has not|have not|failed to|could not) (?:be )?"
+    r"(?:pass|enter|join|arrive|reach|respond|answer|connect|show up|check in)\w*)\b"
+)
+_NAMES_OTHERS = re.compile(
+    rf"(?i)^(?=.*{_OTHERS}).*{_WAITED}"
+    r"|\b(?:closed|reset|refused|aborted|dropped|terminated|ended) (?:by|on) (?:the )?(?:remote )?"
+    r"(?:peer|rank|host|other)|\b(?:remote|peer)\b.{0,40}\b(?:closed|exited|ended|died|failed)\b"
+    r"|\bwait timeout\b|\bConnection(?:Reset|Refused|Aborted)Error\b|\bBrokenPipeError\b"
 )
 
 
@@ -64,10 +83,10 @@ def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:
             return None
         stop = text.find(b"\n", position)
         line = text[position : len(text) if stop < 0 else stop]
+        if TRACEBACK in line:
+            return None  # a nested trace, or one of another rank, is found by its own header
         if not _CONTINUED.match(line):
             return (position, line) if _LETTER.search(line) else None  # a launcher's banner
-        if line.lstrip().startswith(TRACEBACK):
-            return None  # the nested trace is found by its own header
         position = stop + 1
     return None
 
@@ -95,3 +114,18 @@ def exception_text(line: str) -> str:
     """
     match = _EXCEPTION.search(line)
     return line if match is None else line[match.start("name") :]
+
+
+def names_others(line: str) -> bool:
+    """Return whether an error says that others did not come, or are gone.
+
+    The rank that writes it was alive, and is a witness. A data loader is no other rank.
+
+    Examples
+    --------
+    >>> names_others("RuntimeError: [Rank 1]: Ranks 2, 6 did not join the barrier")
+    True
+    >>> names_others("RuntimeError: DataLoader timed out after 60 seconds")
+    False
+    """
+    return _NAMES_OTHERS.search(line) is not None

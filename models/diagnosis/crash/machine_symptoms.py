@@ -89,6 +89,7 @@ def machine_candidates(
         for item in symptoms
         if item.symptom.role == "root"
         and item.symptom.is_counted
+        and not item.symptom.is_stall
         and item.symptom.level in _SEVERE_LEVELS
         and item.is_near(moment, waited)
         and item.machine in of_job

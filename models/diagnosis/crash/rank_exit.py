@@ -9,7 +9,11 @@ from typing import Literal
 
 from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
 from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, Role, Scope
-from forewarn.features.diagnosis.log_lines.python_exceptions import exception_text, is_exception
+from forewarn.features.diagnosis.log_lines.python_exceptions import (
+    exception_text,
+    is_exception,
+    names_others,
+)
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.verdict.fault import Fault
 
@@ -25,6 +29,8 @@ _SIGNALS = {
     -11: "SIGSEGV (invalid memory access)",
 }
 _SIGKILL_CODE = -9
+_UNKNOWN_ERRORS = ("exception", "python-exception")
+_STALLS = ("nccl-heartbeat", "store-refused")
 _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
 
 
@@ -104,6 +110,11 @@ class Symptom:
         return self.is_report or self.source != "logs" or not is_harmless(self.line)
 
     @property
+    def is_stall(self) -> bool:
+        """Whether a rank that only waits for others may write it as well as the origin."""
+        return self.pattern in _STALLS
+
+    @property
     def is_strong(self) -> bool:
         """Whether it explains an end by itself, as an exception or a hardware error does.
 
@@ -128,12 +139,25 @@ class Symptom:
 def symptom_from_line(
     pattern: LogPattern | None, line: str, time: int | None, *, is_report: bool = False
 ) -> Symptom:
-    """Return the symptom of a log line or error file; an unknown error has the role `root`."""
+    """Return the symptom of a log line or error file.
+
+    An unknown error has the role `root`, unless it says that others did not come or are gone.
+    """
     if pattern is None:
         says, what = "an error that is not in the knowledge base", "check its stack trace"
-        return Symptom("logs", "root", "application", says, what, line, time, is_report=is_report)
+        role: Role = "cascade" if names_others(line) else "root"
+        return Symptom("logs", role, "application", says, what, line, time, is_report=is_report)
+    is_witness = pattern.id in _UNKNOWN_ERRORS and names_others(line)
     return Symptom(
-        *("logs", pattern.role, pattern.scope, pattern.says, pattern.next, line, time),
+        *(
+            "logs",
+            "cascade" if is_witness else pattern.role,
+            pattern.scope,
+            pattern.says,
+            pattern.next,
+            line,
+            time,
+        ),
         pattern=pattern.id,
         level=pattern.level,
         is_report=is_report,

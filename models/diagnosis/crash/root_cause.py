@@ -32,6 +32,7 @@ _SIGKILL_GRACE = 15 * SECOND  # a launcher waits 30 s between SIGTERM and SIGKIL
 _SAME_ERROR_WINDOW = MINUTE
 _MIN_RANKS_WITH_SAME_ERROR = 3
 _MAX_OTHERS = 3
+_MIN_WAITING = 2  # ranks that make a rank that stood still the one they waited for
 MaskFunction = Callable[[str], str]
 
 
@@ -177,7 +178,15 @@ def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
             silent.append(end.rank)
         else:
             (roots if symptom.role == "root" else waited)[end.rank] = symptom
+    if not _is_only_stall(roots, waited):
+        waited |= {rank: symptom for rank, symptom in roots.items() if symptom.is_stall}
+        roots = {rank: symptom for rank, symptom in roots.items() if not symptom.is_stall}
     return _RanksByRole(roots, waited, tuple(silent))
+
+
+def _is_only_stall(roots: Mapping[int, Symptom], waited: Mapping[int, Symptom]) -> bool:
+    """Return whether one rank stood still and several others say that they waited."""
+    return len(roots) == 1 and len(waited) >= _MIN_WAITING
 
 
 def _failed_at(end: RankExit) -> int | None:
@@ -317,17 +326,15 @@ def _first_root(split: _RanksByRole, others: Sequence[Symptom]) -> Symptom | Non
 def _cause(leader: CulpritCandidate | None, split: _RanksByRole, others: Sequence[Symptom]) -> str:
     if leader is None:
         first = _first_root(split, others)
+        if first is None and len(split.waited) < _MIN_WAITING:
+            first = next(iter([*split.waited.values(), *others]), None)
         if first is not None:
             return f"{first.says}: {first.line}; {first.next}"
         if split.waited and not split.silent:
             return "all ranks waited for each other until the time-out, and none failed on its own"
         return "the job was ended, and no rank logged a reason"
-    symptom = split.roots.get(leader.rank) if leader.rank is not None else None
-    return (
-        leader.why
-        if symptom is None or symptom.next in leader.why
-        else f"{leader.why}; {symptom.next}"
-    )
+    root = split.roots.get(leader.rank) if leader.rank is not None else None
+    return leader.why if root is None or root.next in leader.why else f"{leader.why}; {root.next}"
 
 
 def _evidence(

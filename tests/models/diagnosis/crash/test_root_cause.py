@@ -8,7 +8,7 @@ import pytest
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
-from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
+from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom, symptom_from_line
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
 from forewarn.models.diagnosis.probes.log_probe import log_probe
 from forewarn.models.diagnosis.verdict.job_verdict import STRONG, JobFinding
@@ -231,3 +231,34 @@ def test_log_probe_states(
     probe = log_probe(times, at * S)
     assert (probe.state, probe.since) == (state, None if since is None else since * S)
     assert probe.confirmed_at == (None if since is None else (since + 480) * S)
+
+
+STALL = {"role": "root", "scope": "platform", "says": "stood still", "pattern": "nccl-heartbeat"}
+
+
+@pytest.mark.parametrize("n_waiting", range(4))
+def test_stall_needs_others_that_waited(n_waiting: int) -> None:
+    waiting = [end(rank, symptom(9 + rank, **WAITED)) for rank in range(1, n_waiting + 1)]
+    finding = cause(end(0, symptom(10, line="stuck for 77 s", **STALL)), *waiting)
+    assert named(finding) == ([0] if n_waiting > 1 else [])
+
+
+@pytest.mark.parametrize("times", [(10, 40), (40, 10), (10, 10), (None, None)])
+def test_two_stalls_name_no_rank(times: tuple[float | None, float | None]) -> None:
+    stalls = [end(r, symptom(t, line=f"stuck {r}", **STALL)) for r, t in enumerate(times)]
+    waiting = [end(rank, symptom(60, **WAITED)) for rank in (2, 3, 4)]
+    assert not named(cause(*stalls, *waiting))
+
+
+def test_only_stall_is_the_cause() -> None:
+    finding = cause(end(3, symptom(10, line="stuck for 77 s", **STALL)))
+    assert finding.cause == "stood still: stuck for 77 s; look"
+
+
+@pytest.mark.parametrize("is_report", [True, False])
+@pytest.mark.parametrize("text", ["Ranks 2, 3 never arrived", "no response from peer m7"])
+def test_witness_is_no_root_cause(text: str, is_report: bool) -> None:
+    error = symptom_from_line(None, f"GateError: {text}", 10 * S, is_report=is_report)
+    finding = cause(end(0, error, code=1, ended=11))
+    assert not finding.candidates
+    assert text in finding.cause
