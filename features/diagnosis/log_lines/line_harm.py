@@ -59,6 +59,18 @@ _DENIED = re.compile(
     r"(?i)\b(?:no|not|never|cannot|failed to|unable to|without) (?:a )?(?:be )?"
     r"(?:fall|ignor|skip|recover|reconnect|correct)|fall ?back.{0,30}fail|uncorrect|unrecover"
 )
+_ERROR_NAMES = (
+    r"(?:errors?|fail(?:ed|ures?)|faults?|exceptions?|fatal|panic|abort(?:ed)?|timed out)"
+)
+_NO_ERROR = re.compile(  # denials, measures, settings and advice
+    r"(?i)\b(?:(?:no|0|zero|not|without|any|if)[ _-](?:\w+[ _-])?|(?:mean|squared|absolute"
+    r"|relative|standard|percent\w*|rate|train\w*|valid\w*|eval\w*|test|prediction"
+    r"|reconstruction|total)[ _-])"
+    rf"{_ERROR_NAMES}\b|\b{_ERROR_NAMES}[ _-](?:toleran|handl|rate|bound|correct|check|log|file"
+    rf"|policy|report|count)|^.*\byou (?:can|may)\b.*"
+)
+_AFTER_SETTING = r"[\w/-]|\.\w|[\"'\])]?\s{0,3}[=|]|[\"'\])]?\s{0,3}:?\s{0,3}[\d.-]"
+_ERROR_WORD = re.compile(rf"(?i)(?<![\w/.-]){_ERROR_NAMES}(?!{_AFTER_SETTING})")
 
 
 def is_harmless(line: str) -> bool:
@@ -96,12 +108,23 @@ def is_harmless(line: str) -> bool:
 def states_error(line: str) -> bool:
     """Return whether a line has the level ERROR or above, or is an exception, and did harm.
 
+    A line without a level states an error by a word such as `failed`, unless it denies or measures
+    errors.
+
     Examples
     --------
     >>> states_error("[E626 05:14:36 x.cpp:1] watchdog got stuck"), states_error("it failed")
-    (True, False)
+    (True, True)
+    >>> states_error("INFO it failed"), states_error("mean absolute error: 0.1, no failures")
+    (False, False)
     """
-    return _level(line) == "high" and not is_harmless(line)
+    level = _level(line)
+    is_error = level == "high" or (level is None and _states_error_in_words(line))
+    return is_error and not is_harmless(line)
+
+
+def _states_error_in_words(line: str) -> bool:
+    return _ERROR_WORD.search(_NO_ERROR.sub("", line)) is not None
 
 
 def _level(line: str) -> Severity | None:

@@ -21,7 +21,10 @@ from forewarn.features.diagnosis.log_lines.log_pattern import (
 __all__ = ["LogMatcher", "MatchedLine", "find_matching_lines"]
 
 _SENTINEL = "sentinel of the combined automaton"
-_ERROR = "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|[Pp]anic|[Aa]bort"
+_ERROR = (
+    "[Ee]rror|ERROR|[Ee]xception|[Ff]atal|FATAL|CRITICAL|[Ff]ail(?:ed|ure)|FAIL(?:ED|URE)|[Pp]anic"
+    r"|[Aa]bort|\b[Ff]ault\b|[Tt]imed out"
+)
 
 
 class MatchedLine(NamedTuple):

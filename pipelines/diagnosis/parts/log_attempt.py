@@ -265,7 +265,7 @@ class JobAttempt:
             if error is None or (error.time is not None and error.time > self.at):
                 continue
             own = max((step.offset for step in self.steps(log)), default=None)
-            is_later = own is not None and error.offset > own
+            is_later = own is not None and error.offset >= own  # one line may hold both
             if error.time is not None and self.last_step is not None:
                 is_later = is_later or error.time > self.last_step + _OTHER_CLOCK_ERROR
             if is_later:

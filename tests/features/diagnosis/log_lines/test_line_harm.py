@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
+from forewarn.features.diagnosis.log_lines.line_harm import is_harmless, states_error
 
 HARMLESS = """
 [rank0]:[W304 12:00:02.5 socket.cpp:752] [c10d] The client socket has failed to connect
@@ -195,3 +195,29 @@ def test_level_inside_a_message_says_nothing(message: str, level: str) -> None:
 @given(st.text(max_size=400))
 def test_any_text_has_an_answer(line: str) -> None:
     assert is_harmless(line) in (True, False)
+
+
+ERRORS = ["failed", "fault", "failure", "timed out", "aborted", "exception", "error"]
+WORDED = ["the transfer {} on lane 4", "71%|###  | 71/99 access {} by device 3", "(y.cc:7) {} here"]
+UNHARMED = [
+    *(
+        "no {}s",
+        "finished without any {}",
+        "lane 4, {}: 0",
+        "{}=7",
+        "absolute {} is small",
+        "train {} rose",
+    ),
+    *("{} rate", "INFO it {} here", "the file /out/{}.txt", "on_{}: stop", "{} 0.25"),
+    "{} to find a name, you can set it with NAME",
+]
+
+
+@given(st.sampled_from(WORDED), st.sampled_from(ERRORS))
+def test_words_state_an_error(form: str, word: str) -> None:
+    assert states_error(form.format(word))
+
+
+@given(st.sampled_from(UNHARMED), st.sampled_from(ERRORS))
+def test_measures_and_settings_state_none(form: str, word: str) -> None:
+    assert not states_error(form.format(word))

@@ -386,3 +386,23 @@ def test_unknown_zone_is_refused(job: Job, capsys: Any) -> None:
         main(["diagnose", "run", "--job", str(job.folder), "--timezone", "Mars/Base"])
     assert stop.value.code == 2
     assert "'Mars/Base' is not a time zone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "m4: the transfer to 7 failed\n",
+        "step 41 | loss 2.1 [2:11] step 42 | lGrid access fault on unit 3, reason 9\n",
+        "[x/pair.cc:7] Timed out after 400ms\n",
+    ],
+)
+def test_error_at_the_end_is_unknown(tmp_path: Path, diagnosed: Any, end: str) -> None:
+    logs = tmp_path / "job" / "logs"
+    logs.mkdir(parents=True)
+    steps = "".join(f"step {number} | loss 2.{number}\n" for number in range(12))
+    (logs / "a.log").write_text(steps + end)
+    line = diagnosed(tmp_path / "job")
+    assert (line["kind"], line["culprits"]) == ("unknown", [])
+    assert end.strip()[-20:] in line["cause"]
+    (logs / "a.log").write_text(steps + end + steps.replace("step ", "step 1"))
+    assert diagnosed(tmp_path / "job")["kind"] == "none"
