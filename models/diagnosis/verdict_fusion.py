@@ -192,8 +192,9 @@ def _culprit_votes(
         return []
     if _is_conclusive(votes, ranks):
         return [votes[0]]
+    origins = _independent_origins(findings, votes, ranks)
     machine = _machine_vote(findings, votes, ranks)
-    return _independent_origins(findings, votes, ranks) if machine is None else [machine]
+    return origins if origins or machine is None else [machine]
 
 
 def _independent_origins(
@@ -202,9 +203,13 @@ def _independent_origins(
     """Return the origins that are proven independently of each other, if they are few."""
     proven = {rank for finding in findings for rank in finding.origins}
     origins = [vote for vote in votes if vote.rank in proven]
-    n_faults = len({_machine_of_vote(vote, ranks) or vote.rank for vote in origins})
-    is_complete = len(origins) == len(proven)
-    return origins if is_complete and 1 < n_faults <= _MAX_FAULTS else []
+    machines = {_machine_of_vote(vote, ranks) for vote in origins}
+    if len(origins) != len(proven) or len(machines - {None}) == len(machines) == 1:
+        return []  # one machine is named instead of its ranks
+    unplaced = {vote.rank for vote in origins if _machine_of_vote(vote, ranks) is None} - {None}
+    starts = [rank for rank in unplaced if rank is not None and rank - 1 not in unplaced]
+    n_places = len(machines - {None}) + len(starts)  # launchers number ranks by machine
+    return origins if len(origins) > 1 and n_places <= _MAX_FAULTS else []
 
 
 def _is_conclusive(votes: Sequence[_Vote], ranks: Ranks) -> bool:

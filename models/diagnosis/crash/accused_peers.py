@@ -14,7 +14,14 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
     JobFinding,
 )
 
-__all__ = ["Accusation", "accused_peers", "odd_rank", "stated_accusations", "stated_stall"]
+__all__ = [
+    "Accusation",
+    "accused_peers",
+    "missing_together",
+    "odd_rank",
+    "stated_accusations",
+    "stated_stall",
+]
 
 _MIN_WITNESSES = 2
 _MIN_LEAD = 2  # times as many witnesses as for the next one
@@ -93,6 +100,27 @@ def accused_peers(
     return [_candidate(peer, by_peer[peer], weights) for peer in order]
 
 
+def missing_together(accusations: Iterable[Accusation], ends: Sequence[RankExit]) -> frozenset[int]:
+    """Return the ranks that each line of an observer names together; none if most are missing.
+
+    Parameters
+    ----------
+    accusations : iterable of Accusation
+    ends : sequence of RankExit
+        All known ranks of the job.
+    """
+    lines: dict[str, set[int]] = {}
+    for accusation in accusations:
+        if accusation.by_observer and accusation.peer.rank is not None:
+            lines.setdefault(accusation.line, set()).add(accusation.peer.rank)
+    groups = {frozenset(numbers) for numbers in lines.values()}
+    if len(groups) != 1:
+        return frozenset()
+    (group,) = groups
+    world = 1 + max(group.union(end.rank for end in ends))
+    return group if 1 < len(group) <= world // 2 else frozenset()
+
+
 def _weight(accusations: Sequence[Accusation]) -> int:
     """Return the number of witnesses; an observer counts as enough of them."""
     known = {a.witness for a in accusations if a.witness is not None}
@@ -130,7 +158,12 @@ def stated_stall(ends: Sequence[RankExit], others: Sequence[Symptom]) -> JobFind
         Evidence("logs", candidate.why, candidate.rank, candidate.since) for candidate in candidates
     )
     return JobFinding(
-        "hang", candidates[0].why, tuple(candidates), evidence=evidence, needs_no_duration=True
+        "hang",
+        candidates[0].why,
+        tuple(candidates),
+        evidence=evidence,
+        origins=missing_together(stated, ends),
+        needs_no_duration=True,
     )
 
 

@@ -11,6 +11,7 @@ from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.crash.accused_peers import (
     Accusation,
     accused_peers,
+    missing_together,
     odd_rank,
     stated_accusations,
 )
@@ -92,8 +93,8 @@ def find_root_cause(
     counted = [symptom for symptom in others if symptom.is_counted]
     decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
-    stated = [*accusations, *stated_accusations(ends, others)]
-    accused = accused_peers(stated, ends)
+    stated = stated_accusations(ends, others)
+    accused = accused_peers([*accusations, *stated], ends)
     if odd is not None:
         candidates = [odd]
     elif not candidates:
@@ -111,6 +112,7 @@ def find_root_cause(
             *_evidence(ends, split, machine_symptoms, moment),
             *(_other_evidence(symptom) for symptom in decisive_others[:_MAX_OTHERS]),
         ),
+        origins=missing_together(stated, ends) if candidates == accused else frozenset(),
         after_hang=not (hardware or split.roots),
         fault=root.fault if leader is None and root is not None else None,
     )

@@ -6,12 +6,19 @@ from typing import Any
 import pytest
 
 from forewarn.features.diagnosis.log_lines.log_template import log_template
+from forewarn.features.diagnosis.ranks import Rank, Ranks
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
 from forewarn.models.diagnosis.crash.machine_symptoms import MachineSymptom
-from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom, symptom_from_line
+from forewarn.models.diagnosis.crash.rank_exit import (
+    NamedPeer,
+    RankExit,
+    Symptom,
+    symptom_from_line,
+)
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
 from forewarn.models.diagnosis.probes.log_probe import log_probe
 from forewarn.models.diagnosis.verdict.job_verdict import STRONG, JobFinding
+from forewarn.models.diagnosis.verdict_fusion import fuse_findings
 
 S = 10**9
 LOST = {
@@ -262,3 +269,38 @@ def test_witness_is_no_root_cause(text: str, is_report: bool) -> None:
     finding = cause(end(0, error, code=1, ended=11))
     assert not finding.candidates
     assert text in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("missing", "machines", "expected"),
+    [
+        ((2, 5), {}, {2, 5}),
+        ((4, 5, 6, 7), {}, {4, 5, 6, 7}),  # a machine of which nothing was read
+        ((4, 5), dict.fromkeys((4, 5), "b2"), {"b2"}),
+        ((2, 4, 5), {2: "b1", 4: "b2", 5: "b2"}, {2, 4, 5}),
+        ((1, 3, 5, 7), {}, set()),  # four places have a common cause
+        ((1, 2, 3, 4, 5), {}, set()),  # most are missing
+    ],
+)
+def test_observer_names_missing_ranks(
+    missing: tuple[int, ...], machines: dict[int, str], expected: set[int | str]
+) -> None:
+    peers = tuple(NamedPeer(rank, machines.get(rank)) for rank in missing)
+    line = symptom(9, by_observer=True, peers=peers, **WAITED)
+    ends = [RankExit(rank, machines.get(rank), (line,) if rank == 0 else ()) for rank in range(8)]
+    ranks = Ranks({rank: Rank(rank, machines.get(rank)) for rank in range(8)})
+    finding = cause(*ends)
+    verdict = fuse_findings([finding], (), (), ranks=ranks, at=20 * S)
+    named_ones = {c.machine if c.rank is None else c.rank for c in verdict.culprits}
+    assert named_ones == expected
+    assert {c.rank for c in finding.candidates} == set(missing)
+
+
+def test_observers_that_disagree_name_none() -> None:
+    lines = [
+        symptom(9, says="w", role="cascade", scope="fabric", line=str(peers), by_observer=True,
+                peers=tuple(NamedPeer(rank, None) for rank in peers))
+        for peers in ((1, 2), (3, 2))
+    ]  # fmt: skip
+    finding = cause(end(0, *lines), *(end(rank) for rank in range(1, 8)))
+    assert finding.origins == frozenset()
