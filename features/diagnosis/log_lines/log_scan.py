@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -32,6 +33,8 @@ UNKNOWN_EXCEPTION: Final = LogPattern(
     next="check its stack trace",
 )
 _MAX_LINE_CHARS = 500
+_MAX_MESSAGE_CHARS = 1_000
+_RULE = re.compile(rb"\W*[-=*_]{10,}\s*")  # above and below a message
 _MAX_HITS_PER_PATTERN = 20  # per pattern and attempt; more lines cost time and add no information
 _MAX_HITS = 5_000
 _MAX_UNKNOWN_TEMPLATES = 200
@@ -61,6 +64,9 @@ class LogHit:
         Bytes from the start of the log.
     attempt : int
         Attempt number, counted from 0; a line that starts an attempt increments it.
+    message : str
+        The line and those that continue it, joined: the rest of a message between two rules, or the
+        next line after a colon.
     """
 
     pattern: LogPattern
@@ -68,6 +74,7 @@ class LogHit:
     line: str
     offset: int
     attempt: int
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,7 @@ class LogScan:
             shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
             attempt = sum(1 for _, start in self._attempts if start <= offset)
             time = self._time_of_line(text, offset)
-            self.hits.append(LogHit(pattern, time, shown, offset, attempt))
+            self.hits.append(LogHit(pattern, time, shown, offset, attempt, shown))
         self.hits.sort(key=lambda hit: hit.offset)
 
     @property
@@ -245,7 +252,9 @@ class LogScan:
             self._segments.append((len(self.starts), end))
             self._attempts.append((len(self.starts), self.size + end))
             self._counts.clear()
-        hit = LogHit(pattern, time, line, self.size + start, len(self.starts))
+        more = _continuation(text, start, end)
+        message = " ".join([line, *more])[:_MAX_MESSAGE_CHARS]
+        hit = LogHit(pattern, time, line, self.size + start, len(self.starts), message)
         if pattern.phase is not None:
             self.phases.append(hit)
             return
@@ -305,3 +314,14 @@ class LogScan:
         block = text[max(0, end - _CONTEXT_BYTES) : end]
         time = last_timestamp(block, self.before, zone=self.zone)
         return self.last if time is None else time
+
+
+def _continuation(text: bytes, start: int, end: int) -> list[str]:
+    """Return the lines that continue a line: up to a rule below, or the next after a colon."""
+    lines = text[end + 1 : end + 1 + _MAX_MESSAGE_CHARS].split(b"\n")
+    above = text[max(0, start - _MAX_MESSAGE_CHARS) : start].split(b"\n")
+    stop = next((n for n, line in enumerate(lines) if _RULE.fullmatch(line)), 0)
+    if not stop or not any(_RULE.fullmatch(line) for line in above):
+        is_open = text[start:end].rstrip().endswith(b":")
+        stop = next((n + 1 for n, line in enumerate(lines) if is_open and line.strip()), 0)
+    return [shown for line in lines[:stop] if (shown := line.decode("utf-8", "replace").strip())]

@@ -187,7 +187,7 @@ class JobAttempt:
 
     def _peers(self, hit: LogHit, ranks: Ranks) -> tuple[NamedPeer, ...]:
         """Return the ranks and machines that a line waits for or has lost."""
-        named = (self.launched.resolve(p, ranks) for p in named_peers(hit.pattern, hit.line))
+        named = (self.launched.resolve(p, ranks) for p in named_peers(hit.pattern, hit.message))
         present = present_ranks(hit.pattern, hit.line)
         absent = self.launched.others(present, ranks) if present else ()
         return (*(peer for peer in named if peer is not None), *absent)
