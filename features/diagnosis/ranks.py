@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.errors import InputError
 
 __all__ = ["MAX_RANKS", "Rank", "Ranks", "RanksError", "format_ranks", "parse_ranks"]
@@ -65,7 +66,7 @@ class Ranks:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _on: dict[str, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _short_names: dict[str, list[str]] = field(
+    _names_by_key: dict[str, list[str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -77,7 +78,7 @@ class Ranks:
             if row.machine is not None:
                 self._on.setdefault(row.machine, []).append(number)
         for name in self._on:
-            self._short_names.setdefault(name.partition(".")[0], []).append(name)
+            self._names_by_key.setdefault(host_key(name), []).append(name)
 
     def machine(self, rank: int | None) -> str | None:
         """Return the machine of a rank, or None if it is unknown."""
@@ -89,7 +90,7 @@ class Ranks:
         return tuple(self._on.get(machine, ()))
 
     def machine_named(self, host: str) -> str | None:
-        """Return the machine that a host name means, with or without its domain, or None.
+        """Return the machine that a host name or an address means, or None.
 
         Examples
         --------
@@ -98,7 +99,7 @@ class Ranks:
         """
         if host in self._on:
             return host
-        alike = self._short_names.get(host.partition(".")[0], [])
+        alike = self._names_by_key.get(host_key(host), [])
         return alike[0] if len(alike) == 1 else None
 
     def rank_at(self, machine: str, local_rank: int) -> int | None:

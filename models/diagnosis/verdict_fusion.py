@@ -119,7 +119,7 @@ def _relevant_findings(
     that ran into a time-out is then not exonerated by it.
     """
     if kind == "none":
-        return []
+        return [finding for finding in findings if finding.is_completed]
     shown = "hang" if kind == "unknown" else kind
     relevant = [f.as_of(detected) for f in findings if f.kind == shown and not f.is_before(began)]
     supporting = [finding for finding in findings if finding.kind == "none"]

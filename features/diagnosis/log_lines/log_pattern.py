@@ -22,7 +22,7 @@ __all__ = [
     "re2_options",
 ]
 
-Role = Literal["root", "cascade", "confirmation", "advice", "ended"]
+Role = Literal["root", "cascade", "confirmation", "advice", "ended", "completed"]
 Scope = Literal["gpu", "node", "fabric", "storage", "application", "platform"]
 Level = Literal["notice", "warning", "error", "critical"]
 PhaseMark = Literal["checkpoint begins", "checkpoint ends", "evaluation begins", "evaluation ends"]
@@ -51,7 +51,8 @@ class LogPattern:
     role : str
         `root` can be the root cause of a crash, `cascade` is a consequence seen by other ranks,
         `confirmation` supports a cause that another line names, `advice` is not a fault, `ended`
-        says that a person or a scheduler ended the job.
+        says that a person or a scheduler ended the job, `completed` that the training ended as
+        planned.
     scope : str
         Component at fault.
     level : str

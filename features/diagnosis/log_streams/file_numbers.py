@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_streams.container_files import (
     ContainerFile,
     container_file,
@@ -122,14 +123,14 @@ def is_worker_error(name: str) -> bool:
     return name.rpartition("/")[2] == "error.json"
 
 
-def machine_of_path(name: str, machines: Iterable[str]) -> str | None:
+def machine_of_path(name: str, keys: Container[str]) -> str | None:
     """Return the machine that a folder or a file is named after.
 
     Parameters
     ----------
     name : str
-    machines : iterable of str
-        Machines known from elsewhere, which may have any name.
+    keys : container of str
+        Keys of machines known from elsewhere, as `host_key` returns them.
 
     Examples
     --------
@@ -139,8 +140,7 @@ def machine_of_path(name: str, machines: Iterable[str]) -> str | None:
     *folders, last = name.split("/")
     container = container_file(name)
     parts = [*folders, container.pod if container else _SUFFIX.sub("", last)]
-    known = set(machines)
     for part in reversed(parts):
-        if part in known or _MACHINE.match(part):
+        if host_key(part) in keys or _MACHINE.match(part):
             return part
     return None

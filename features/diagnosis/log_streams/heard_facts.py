@@ -11,11 +11,11 @@ from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 from forewarn.features.diagnosis.log_lines.log_matcher import find_matching_lines
 from forewarn.features.diagnosis.log_lines.log_pattern import compile_pattern
 
-__all__ = ["Heard", "hear", "may_state_fact"]
+__all__ = ["Heard", "hear", "may_state_fact", "writing_host"]
 
 _HEAD_BYTES = 2**16
 # Lines without these words state nothing; this search is several times as fast as those below.
-_FACTS = compile_pattern(r"(?i)rank|NCCL|world|srun: error:|host  *: |nodes|num_machines")
+_FACTS = compile_pattern(r"(?i)rank|NCCL|world|srun: error:|host  *: |peer|nodes|num_machines")
 # A process group other than 0 counts its members from 0, as NCCL does.
 # NCCL names its communicator's rank: it is the job's rank only if the communicator has all ranks.
 _NCCL_RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})")
@@ -34,6 +34,7 @@ _SPEAKERS = (
     (b"aborted on rank", re.compile(rb"communicator was aborted on rank (\d{1,7})\b")),
     (b"global rank", re.compile(rb"global rank[ :=]+(\d{1,7})\b")),
 )
+_PEER = re.compile(rb"\b(?:[Pp]eer|from|to) \[?([A-Za-z\d][\w.-]*)\]?<\d+>")
 _MEMBER = re.compile(rb"GLOBAL_RANK: (\d{1,7}), MEMBER: \d+/(\d{1,7})")
 _MAPPING = re.compile(rb"global_rank_mapping=[^\n{]*\{([^\n}]*)\}")
 _MAPPED = re.compile(rb"'([\w.-]+)': \[([\d, ]*)\]")
@@ -88,6 +89,8 @@ class Heard:
         Machines of a launcher's tasks.
     addresses : dict of str to str
         Machines by address.
+    peers : set of str
+        Hosts to which others had a connection.
     """
 
     ranks: Counter[int] = field(default_factory=Counter)
@@ -100,6 +103,19 @@ class Heard:
     offsets: set[int] = field(default_factory=set)
     tasks: dict[int, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
+    peers: set[str] = field(default_factory=set)
+
+
+def writing_host(line: str) -> str | None:
+    """Return the host that a line of NCCL names as its writer, or None.
+
+    Examples
+    --------
+    >>> writing_host("n1:7:9 [0] NCCL WARN Got completion from peer n2<4711> with error 12")
+    'n1'
+    """
+    match = _NCCL_PROCESS.match(line.encode())
+    return None if match is None else match[1].decode().rpartition(":")[0]
 
 
 def may_state_fact(line: bytes) -> bool:
@@ -141,6 +157,8 @@ def hear(text: bytes, lines: JoinedLines | None = None) -> Heard:
             heard.addresses.update((address, host) for address in own - _LOCAL_HOSTS)
         for match in _NCCL_RANK.finditer(text):
             heard.communicators[int(match[1]), int(match[2])] += 1
+    if b">" in text:
+        heard.peers.update({host.decode() for host in _PEER.findall(text)} - _LOCAL_HOSTS)
     if b"ank" in text:
         _hear_torchrun(text, heard)
     _hear_slurm(text, start, heard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_streams.file_numbers import (
     machine_of_path,
 )
@@ -54,9 +55,8 @@ def local_of(item: HeardSource) -> int | None:
 
 def _machine(item: HeardSource, ranks: Ranks) -> str | None:
     hosts = {row.machine for row in ranks.table.values() if row.machine is not None}
-    return item.source.label.host or machine_of_path(
-        item.source.name, hosts | set(item.heard.hosts)
-    )
+    keys = {host_key(host) for host in hosts | set(item.heard.hosts)}
+    return item.source.label.host or machine_of_path(item.source.name, keys)
 
 
 def first_rank(items: Sequence[HeardSource], job: JobRanks) -> int | None:

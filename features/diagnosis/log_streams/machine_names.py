@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_streams.file_numbers import machine_of_path
 from forewarn.features.diagnosis.log_streams.heard_sources import HeardSource
 from forewarn.features.diagnosis.log_streams.job_ranks import JobRanks
@@ -22,19 +23,19 @@ class JobMachines:
     ----------
     by_rank, addresses : dict
         Machines by rank and by address.
-    known : frozenset of str
-        Machines that the table or the text name.
+    keys : frozenset of str
+        Keys of the machines that the table or the text name, as `host_key` returns them.
     """
 
     by_rank: dict[int, str]
     addresses: dict[str, str]
-    known: frozenset[str]
+    keys: frozenset[str]
 
     def machine(self, item: HeardSource, rank: int | None) -> str | None:
         """Return the machine of a source, or None."""
         if rank is not None and rank in self.by_rank:
             return self.by_rank[rank]
-        return _speaker(item, self.addresses) or machine_of_path(item.source.name, self.known)
+        return _speaker(item, self.addresses) or machine_of_path(item.source.name, self.keys)
 
 
 def learn_machines(heard: Sequence[HeardSource], job: JobRanks, ranks: Ranks) -> JobMachines:
@@ -49,16 +50,16 @@ def learn_machines(heard: Sequence[HeardSource], job: JobRanks, ranks: Ranks) ->
         if job.tasks_are_ranks:
             for task, host in item.heard.tasks.items():
                 by_rank.setdefault(task, host)
-        known.update(item.heard.tasks.values(), item.heard.hosts)
-    known.update(by_rank.values())
+        known.update(item.heard.tasks.values(), item.heard.hosts, item.heard.peers)
+    keys = frozenset(map(host_key, known.union(by_rank.values())))
     for rank, host in _same_launcher(heard, job):
         by_rank.setdefault(rank, host)
     for item in heard:
         own = job.rank(item)
-        machine = _speaker(item, addresses) or machine_of_path(item.source.name, known)
+        machine = _speaker(item, addresses) or machine_of_path(item.source.name, keys)
         if own is not None and machine is not None:
             by_rank.setdefault(own, machine)
-    return JobMachines(dict(sorted(by_rank.items())), addresses, frozenset(known))
+    return JobMachines(dict(sorted(by_rank.items())), addresses, keys)
 
 
 def _same_launcher(heard: Sequence[HeardSource], job: JobRanks) -> Iterator[tuple[int, str]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.crash.rank_exit import NamedPeer, RankExit, Symptom
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 _MIN_WITNESSES = 2
+_TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 _MIN_LEAD = 2  # times as many witnesses as for the next one
 
 
@@ -41,6 +43,8 @@ class Accusation:
         Nanoseconds since 1970 UTC.
     by_observer : bool
         Whether the witness watches all ranks.
+    machine : str or None
+        Machine of the witness.
     """
 
     peer: NamedPeer
@@ -48,56 +52,63 @@ class Accusation:
     line: str
     time: int | None
     by_observer: bool = False
+    machine: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the witness names itself."""
+        if self.witness is not None and self.peer.rank is not None:
+            return self.peer.rank == self.witness
+        return self.peer.rank is None and self.peer.machine == self.machine
 
 
 def stated_accusations(ends: Sequence[RankExit], others: Sequence[Symptom]) -> list[Accusation]:
     """Return the accusations in the lines of all ranks and of unknown writers."""
     lines = [(end.rank, symptom) for end in ends for symptom in end.symptoms]
     machines = {end.rank: end.machine for end in ends}
-    return [
-        Accusation(peer, rank, symptom.line, symptom.time, symptom.by_observer)
+    stated = [
+        Accusation(
+            *(peer, rank, symptom.line, symptom.time, symptom.by_observer),
+            machine=symptom.writer if rank is None else machines[rank],
+        )
         for rank, symptom in (*lines, *((None, symptom) for symptom in others))
         if (not symptom.is_survived and symptom.role != "root") or symptom.by_observer
         for peer in symptom.peers
-        if not _is_own(peer, rank, machines)
     ]
-
-
-def _is_own(peer: NamedPeer, rank: int | None, machines: dict[int, str | None]) -> bool:
-    if rank is None:
-        return False
-    return peer.rank == rank if peer.rank is not None else peer.machine == machines.get(rank)
+    return [a for a in stated if not a.is_own or (a.by_observer and a.witness is None)]
 
 
 def accused_peers(
-    accusations: Iterable[Accusation], ends: Sequence[RankExit]
+    accusations: Iterable[Accusation], others: Sequence[Symptom] = ()
 ) -> list[CulpritCandidate]:
     """Return the peers that most witnesses accuse, most likely first.
 
     A rank that accuses another was alive when the job failed, so that it is accused itself only if
     all peers are. Two witnesses that name no one else identify a peer, and so does one that watches
-    all ranks; one other witness is a hint.
+    all ranks; one other witness is a hint, unless the log of the peer says that it was ended. What
+    a peer says about others counts for nothing against witnesses on two machines.
 
     Parameters
     ----------
     accusations : iterable of Accusation
-    ends : sequence of RankExit
-        All ranks of the job.
+    others : sequence of Symptom
+        Symptoms of unknown ranks.
     """
     by_peer: dict[NamedPeer, list[Accusation]] = {}
     for accusation in accusations:
         by_peer.setdefault(accusation.peer, []).append(accusation)
     speakers = {a.witness for each in by_peer.values() for a in each} - {None}
-    machines = {end.machine for end in ends if end.rank in speakers} - {None}
+    machines = {a.machine for each in by_peer.values() for a in each if not a.by_observer} - {None}
     absent = {
         peer: each
         for peer, each in by_peer.items()
         if any(a.by_observer for a in each)
         or (peer.rank not in speakers if peer.rank is not None else peer.machine not in machines)
     }
-    weights = {peer: _weight(each) for peer, each in (absent or by_peer).items()}
+    suspects = absent or by_peer
+    weights = {peer: _weight(each) for peer, each in suspects.items()}
     order = sorted(weights, key=lambda peer: -weights[peer])
-    return [_candidate(peer, by_peer[peer], weights) for peer in order]
+    return [_candidate(peer, suspects, weights[peer], others) for peer in order]
 
 
 def missing_together(accusations: Iterable[Accusation], ends: Sequence[RankExit]) -> frozenset[int]:
@@ -124,25 +135,56 @@ def missing_together(accusations: Iterable[Accusation], ends: Sequence[RankExit]
 def _weight(accusations: Sequence[Accusation]) -> int:
     """Return the number of witnesses; an observer counts as enough of them."""
     known = {a.witness for a in accusations if a.witness is not None}
-    unknown = any(a.witness is None for a in accusations)
+    of_known = {a.machine for a in accusations if a.witness is not None}
+    unknown = {a.machine for a in accusations if a.witness is None} - (of_known - {None})
     observed = _MIN_WITNESSES if any(a.by_observer for a in accusations) else 0
-    return len(known) + unknown + observed
+    return len(known) + len(unknown) + observed
 
 
 def _candidate(
-    peer: NamedPeer, accusations: Sequence[Accusation], weights: dict[NamedPeer, int]
+    peer: NamedPeer,
+    suspects: Mapping[NamedPeer, Sequence[Accusation]],
+    own_weight: int,
+    others: Sequence[Symptom],
 ) -> CulpritCandidate:
-    others = [
-        weight
-        for other, weight in weights.items()
-        if other != peer and (peer.machine is None or other.machine != peer.machine)
+    accusations = suspects[peer]
+    is_refuted = len({a.machine for a in accusations} - {None}) >= _MIN_WITNESSES
+    rivals = [
+        _weight([a for a in each if not (is_refuted and _is_by(a, peer))])
+        for rival, each in suspects.items()
+        if rival != peer and (peer.machine is None or rival.machine != peer.machine)
     ]
-    is_clear = weights[peer] >= max(_MIN_WITNESSES, _MIN_LEAD * max(others, default=0))
+    is_clear = own_weight >= max(_MIN_WITNESSES, _MIN_LEAD * max(rivals, default=0))
+    is_clear = is_clear or (not rivals and _was_ended(peer, accusations, others))
     first = min(accusations, key=lambda a: (a.time is None, a.time or 0))
     ranks = {a.witness for a in accusations if a.witness is not None}
     who = f"{len(ranks)} ranks name it" if len(ranks) > 1 else "it is named"
     weight = STRONG if is_clear else MODERATE
     return CulpritCandidate(peer.rank, f"{who}: {first.line}", weight, first.time, peer.machine)
+
+
+def _is_by(accusation: Accusation, peer: NamedPeer) -> bool:
+    """Return whether a peer is the witness."""
+    if peer.rank is not None and accusation.witness is not None:
+        return peer.rank == accusation.witness
+    return peer.machine is not None and peer.machine == accusation.machine
+
+
+def _was_ended(
+    peer: NamedPeer, accusations: Sequence[Accusation], others: Sequence[Symptom]
+) -> bool:
+    """Return whether only the log of a peer says that it was ended, and not after the witnesses."""
+    ends = [s for s in others if s.role == "cascade" and s.scope == "platform" and not s.peers]
+    writers = {end.writer for end in ends} - {a.machine for a in accusations}
+    times = [end.time for end in ends if end.writer == peer.machine]
+    stated = [a.time for a in accusations]
+    if peer.machine is None or writers != {peer.machine} or not times:
+        return False
+    return not any(
+        late is not None and early is not None and late > early + _TIME_UNCERTAINTY
+        for late in times[:1]
+        for early in stated
+    )
 
 
 def stated_stall(ends: Sequence[RankExit], others: Sequence[Symptom]) -> JobFinding | None:
@@ -151,7 +193,7 @@ def stated_stall(ends: Sequence[RankExit], others: Sequence[Symptom]) -> JobFind
     Such a component warns again and again while the job is stalled, and the job does not end.
     """
     stated = [a for a in stated_accusations(ends, others) if a.by_observer]
-    candidates = accused_peers(stated, ends)
+    candidates = accused_peers(stated)
     if not candidates:
         return None
     evidence = tuple(

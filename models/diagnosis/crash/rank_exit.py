@@ -78,6 +78,10 @@ class Symptom:
         Whether its writer watches all ranks.
     needs_repair : bool
         Whether the machine is at fault.
+    writer : str or None
+        Machine that wrote it, as far as known.
+    at_exit : bool
+        Whether the program raised it at its exit, after the training had ended as planned.
     """
 
     source: Literal["logs", "exits", "kernel", "events"]
@@ -95,6 +99,8 @@ class Symptom:
     by_kernel: bool = False
     by_observer: bool = False
     needs_repair: bool = False
+    writer: str | None = None
+    at_exit: bool = False
 
     @property
     def fault(self) -> Fault:

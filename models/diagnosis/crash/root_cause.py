@@ -94,7 +94,7 @@ def find_root_cause(
     decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
     stated = stated_accusations(ends, others)
-    accused = accused_peers([*accusations, *stated], ends)
+    accused = accused_peers([*accusations, *stated], others)
     if odd is not None:
         candidates = [odd]
     elif not candidates:

@@ -113,6 +113,8 @@ class JobFinding:
         The observed condition is permanent, such as a deadlock; it is not a pause.
     needs_no_duration : bool
         The condition is wrong however short it has lasted, such as a mismatch of operations.
+    is_completed : bool
+        The training ended as planned.
     absence : RankAbsence or None
         Ranks that have not entered an operation that others wait in; None if unknown.
     is_only_outsider : bool
@@ -135,6 +137,7 @@ class JobFinding:
     after_hang: bool = False
     is_permanent: bool = False
     needs_no_duration: bool = False
+    is_completed: bool = False
     absence: RankAbsence | None = None
     is_only_outsider: bool = False
     observed_at: int | None = None

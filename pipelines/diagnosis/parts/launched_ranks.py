@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_lines.launcher_reports import LaunchReport
 from forewarn.features.diagnosis.log_lines.named_peer import Peer
 from forewarn.features.diagnosis.ranks import Ranks
@@ -22,7 +23,7 @@ _TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 
 @dataclass(frozen=True, slots=True)
 class LaunchedRanks:
-    """Machines by address, and the meaning of a launcher's numbers.
+    """Machines by their other names, and the meaning of a launcher's numbers.
 
     Attributes
     ----------
@@ -33,12 +34,15 @@ class LaunchedRanks:
         Whether ranks on a machine are ranks of the job, which has no other machine.
     world : int or None
         Ranks of the job, if the text states their number.
+    hosts : mapping of str to str
+        Machines that write, by `host_key`.
     """
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     tasks_are_ranks: bool = False
     locals_are_ranks: bool = False
     world: int | None = None
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     def stated_rank(self, report: LaunchReport) -> int | None:
         """Return the rank that a report states, or None.
@@ -58,9 +62,9 @@ class LaunchedRanks:
             is_known = number in ranks.table or not ranks.listed
             return NamedPeer(number, ranks.machine(number)) if is_known else None
         host = peer.host or self.addresses.get(peer.address or "", peer.address)
-        machine = None if host is None else ranks.machine_named(host)
+        machine = None if host is None else self.machine(host, ranks)
         if machine is None:
-            return NamedPeer(None, host) if host is not None and not ranks.listed else None
+            return None
         on_machine = ranks.on(machine)
         return NamedPeer(on_machine[0] if len(on_machine) == 1 else None, machine)
 
@@ -74,6 +78,16 @@ class LaunchedRanks:
         absent = {*ranks.table, *range(least)}.difference(present)
         if len(absent) <= len(present):
             yield from (NamedPeer(rank, ranks.machine(rank)) for rank in sorted(absent))
+
+    def machine(self, host: str, ranks: Ranks) -> str | None:
+        """Return the machine that a host name or an address means, or None.
+
+        Without a list of the ranks, a host that only its peers name is a machine of the job.
+        """
+        known = ranks.machine_named(host)
+        if known is not None or ranks.listed:
+            return known
+        return self.hosts.get(host_key(host), host)
 
     def accusations(
         self, logs: Iterable[ScannedLog], ranks: Ranks, at: int

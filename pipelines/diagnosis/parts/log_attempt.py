@@ -12,6 +12,8 @@ from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_scan import LoggedStep, LogHit, LogScan
 from forewarn.features.diagnosis.log_lines.named_peer import named_peers, present_ranks
+from forewarn.features.diagnosis.log_lines.python_exceptions import TRACEBACK, is_exception
+from forewarn.features.diagnosis.log_streams.heard_facts import writing_host
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.clocks.clock_offsets import clock_offsets
@@ -35,6 +37,11 @@ _LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) r
 _OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b(?:,? \((?P<name>[^)]*)\))?")
 _JOB_PROCESS = re.compile(r"(?i)py|train|torch|ray|deepspeed|accelerate|mpi|srun|slurm|job|worker")
 _DEVICE = re.compile(r"\b[A-Za-z][\w.-]*\d[\w.-]*|\b\d{1,3}(?:\.\d{1,3}){3}\b|[\w-]+-\d+\b")
+_AT_EXIT = re.compile(
+    rb"\bin (?:_exitfunc|_run_exitfuncs|_python_exit|__del__|_cleanup|_shutdown)\s*$"
+    rb"|\batexit\b|Exception ignored in",
+    re.MULTILINE,
+)
 _MIN_STEPS = 4  # of which the usual time between two is known
 _OWN_FLUSH_DELAY = 5 * SECOND  # an earlier step of the same rank may be written after an error
 _OTHER_CLOCK_ERROR = MINUTE  # clocks of machines differ
@@ -177,13 +184,28 @@ class JobAttempt:
         step = self.last_step
         hits = list(self.hits(log.scan))
         recoveries = [hit for hit in hits if hit.pattern.cancels]
+        completed = _completed_at(hits, own)
         for hit in hits:
             symptom = symptom_from_line(hit.pattern, hit.line, hit.time)
             peers = self._peers(hit, ranks)
             is_survived = _is_survived(hit, own, step) or any(
                 _is_recovered(hit, recovery) for recovery in recoveries
             )
-            yield replace(symptom, peers=peers, is_survived=is_survived)
+            yield replace(
+                symptom,
+                peers=peers,
+                is_survived=is_survived,
+                writer=self._writer(log, hit, ranks),
+                at_exit=completed is not None
+                and hit.offset > completed
+                and _is_at_exit(hit, log.scan),
+            )
+
+    def _writer(self, log: ScannedLog, hit: LogHit, ranks: Ranks) -> str | None:
+        """Return the machine that wrote a line: a console has the lines of several."""
+        machine = ranks.machine(log.rank) or log.stream.machine
+        host = writing_host(hit.line) if machine is None else None
+        return machine if host is None else self.launched.machine(host, ranks)
 
     def _peers(self, hit: LogHit, ranks: Ranks) -> tuple[NamedPeer, ...]:
         """Return the ranks and machines that a line waits for or has lost."""
@@ -280,6 +302,26 @@ class JobAttempt:
             and log.scan.steps[-1].offset >= log.scan.size - len(log.scan.tail)
             for log in self.logs
         )
+
+
+def _completed_at(hits: Sequence[LogHit], own: Sequence[LoggedStep]) -> int | None:
+    """Return where a log says that the training ended as planned; training that goes on has not."""
+    offset = max((hit.offset for hit in hits if hit.pattern.role == "completed"), default=None)
+    return None if offset is None or (own and own[-1].offset > offset) else offset
+
+
+def _is_at_exit(hit: LogHit, scan: LogScan) -> bool:
+    """Return whether a line is an exception of an exit handler at the end of a log.
+
+    Its stack trace shows that. After the training, a program also saves its last checkpoint.
+    """
+    end = hit.offset - (scan.size - len(scan.tail))
+    trace = scan.tail.rfind(TRACEBACK, 0, max(end, 0))
+    if trace < 0 or not is_exception(hit.line):
+        return False
+    above = scan.tail.rfind(b"\n", 0, max(scan.tail.rfind(b"\n", 0, trace), 0)) + 1
+    is_of_program = hit.pattern.scope in ("application", "platform")
+    return is_of_program and _AT_EXIT.search(scan.tail, above, end) is not None
 
 
 def _is_recovered(hit: LogHit, recovery: LogHit) -> bool:

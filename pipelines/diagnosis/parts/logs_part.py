@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_lines.clock_zone import guess_zone
 from forewarn.features.diagnosis.log_lines.line_selection import LineSelection
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
+from forewarn.features.diagnosis.log_streams.heard_facts import writing_host
 from forewarn.features.diagnosis.log_streams.job_streams import (
     FileReading,
     JobStreams,
@@ -22,7 +24,7 @@ from forewarn.features.diagnosis.log_streams.line_sources import Source
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.accused_peers import stated_stall
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding
-from forewarn.models.diagnosis.crash.requested_end import find_requested_end
+from forewarn.models.diagnosis.crash.requested_end import find_planned_end, find_requested_end
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
 from forewarn.models.diagnosis.probes.log_phases import (
     PhaseLine,
@@ -110,12 +112,13 @@ class LogsPart:
         """Return whether ranks still write, and which rank failed first."""
         attempt = attempt_at(self.logs, self.launched, snapshot.at)
         finding = self._finding(snapshot, attempt)
+        is_completed = finding is not None and finding.is_completed
         return PartResult(
             _probe(snapshot, attempt),
             () if finding is None else (finding,),
             tuple(_phases(self.logs, attempt)),
             (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
-            is_progressing=attempt.is_progressing(),
+            is_progressing=is_completed or attempt.is_progressing(),
             unknown_error=attempt.error_after_steps(),
             restart=restart_point(self.logs, attempt),
         )
@@ -140,11 +143,14 @@ class LogsPart:
         unplaced = attempt.unplaced_symptoms(ranks)
         symptoms = machine_symptoms(unplaced, ranks)
         others = [*(symptom for _, symptom in unplaced), *attempt.launcher_symptoms(ranks)]
-        own = (symptom for end in ends for symptom in end.symptoms)
-        ended = find_requested_end([*others, *own], ends)
+        every = [*others, *(symptom for end in ends for symptom in end.symptoms)]
+        ended = find_requested_end(every, ends)
         if ended is not None:
             return ended
         lost = list(self.launched.accusations(attempt.logs, ranks, snapshot.at))
+        completed = None if lost else find_planned_end(every, ends)
+        if completed is not None:
+            return completed
         if not lost and not attempt.has_crashed(ends, others):
             stalled = stated_stall(ends, others)
             # In a hang, the part `events` reports hardware itself.
@@ -205,8 +211,18 @@ def read_logs(
         for r in job.readings
     )
     is_alone = has_one_machine(logs, job.machines.values(), job.nodes, job.world)
-    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world)
+    hosts = dict(_hosts(logs))
+    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world, hosts)
     return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
+
+
+def _hosts(logs: Sequence[ScannedLog]) -> Iterator[tuple[str, str]]:
+    """Yield key and name of the machines that write; names of logs count most."""
+    hits = [hit for log in logs if log.scan is not None for hit in log.scan.hits]
+    writers = [writing_host(hit.line) for hit in hits]
+    for host in (*writers, *(log.stream.machine for log in logs)):
+        if host is not None:
+            yield host_key(host), host
 
 
 def _read_all(
