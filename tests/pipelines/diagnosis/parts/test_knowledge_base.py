@@ -163,7 +163,7 @@ def test_patterns_with_a_peer_are_cascades(matcher: LogMatcher) -> None:
     accusing = [
         pattern
         for pattern in matcher.patterns
-        if "?P<peer_" in pattern.expression and pattern.id != "ranks-disagree"
+        if re.search(r"\?P<(peer|present)_", pattern.expression) and pattern.id != "ranks-disagree"
     ]
     assert len(accusing) > 10
     roots = {pattern.id for pattern in accusing if pattern.role != "cascade"}
