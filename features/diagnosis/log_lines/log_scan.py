@@ -16,7 +16,7 @@ from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
-from forewarn.features.diagnosis.log_lines.python_exceptions import traceback_ends
+from forewarn.features.diagnosis.log_lines.python_exceptions import cpp_exceptions, traceback_ends
 from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
@@ -208,7 +208,7 @@ class LogScan:
         self.tail = (self.tail + text[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def add_exceptions(self, text: bytes, lines: JoinedLines | None = None) -> None:
-        """Add the ends of stack traces that no pattern matched.
+        """Add the ends of stack traces and of C++ programs that no pattern matched.
 
         Parameters
         ----------
@@ -218,7 +218,8 @@ class LogScan:
             As in `traceback_ends`.
         """
         known = {hit.offset for hit in self.hits if hit.pattern.role != "confirmation"}
-        for offset, line in traceback_ends(text, lines):
+        ends = (*traceback_ends(text, lines), *cpp_exceptions(text, lines))
+        for offset, line in ends:
             if offset in known:
                 continue
             pattern = self.matcher.first(line)

@@ -1,4 +1,4 @@
-"""Exceptions that end the stack traces of a log."""
+"""Exceptions that end the stack traces of a log, and those that end a C++ program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from typing import Final
 
 from forewarn.features.diagnosis.log_lines.line_selection import JoinedLines
 
-__all__ = ["TRACEBACK", "exception_text", "is_exception", "names_others", "traceback_ends"]
+__all__ = [
+    "CPP_EXCEPTION",
+    "TRACEBACK",
+    "cpp_exceptions",
+    "exception_text",
+    "is_exception",
+    "names_others",
+    "traceback_ends",
+]
 
 TRACEBACK: Final = b"Traceback (most recent call last)"
+CPP_EXCEPTION: Final = b"what():  "  # printed by std::terminate, which ends the process
+_MAX_CPP_EXCEPTIONS = 40  # the last ones
+_WAIT = re.compile(
+    rb"(?i)time[d -]{0,2}out|deadline|\bwait|barrier|\bpeers?\b|remote|connect|network|socket"
+    rb"|\babort|reset by|broken pipe|unreachable|refused"
+)
 _MAX_TRACEBACKS = 40  # the last ones
 _MAX_FRAMES = 400  # lines of one stack trace
 _STAMP = r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d):?"  # of a container runtime
@@ -74,6 +88,35 @@ def traceback_ends(text: bytes, lines: JoinedLines | None = None) -> Iterator[tu
         end = _end_of_trace(text, start)
         if end is not None:
             yield end
+
+
+def cpp_exceptions(text: bytes, lines: JoinedLines | None = None) -> Iterator[tuple[int, bytes]]:
+    r"""Yield offset and text of the lines in which a C++ program says what ended it.
+
+    Lines about a wait or a connection are left out: they are consequences of another rank's end.
+
+    Parameters
+    ----------
+    text : bytes
+    lines : JoinedLines, optional
+        At least the lines of the text that contain `CPP_EXCEPTION`; all by default.
+
+    Examples
+    --------
+    >>> list(cpp_exceptions(b"a\n  what():  bad frame\n  what():  wait timed out\n"))
+    [(2, b'  what():  bad frame')]
+    """
+    lines = lines or JoinedLines.whole(text)
+    position = len(lines.text)
+    for _ in range(_MAX_CPP_EXCEPTIONS):
+        position = lines.text.rfind(CPP_EXCEPTION, 0, position)
+        if position < 0:
+            return
+        where = lines.original_offset(position)
+        start, stop = text.rfind(b"\n", 0, where) + 1, text.find(b"\n", where)
+        line = text[start : len(text) if stop < 0 else stop]
+        if not _WAIT.search(line):
+            yield start, line
 
 
 def _end_of_trace(text: bytes, start: int) -> tuple[int, bytes] | None:

@@ -25,7 +25,7 @@ from forewarn.features.diagnosis.log_lines.log_timestamp import (
     parse_line_timestamp,
 )
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm, learn_progress
-from forewarn.features.diagnosis.log_lines.python_exceptions import TRACEBACK
+from forewarn.features.diagnosis.log_lines.python_exceptions import CPP_EXCEPTION, TRACEBACK
 from forewarn.features.diagnosis.log_streams.container_logs import has_envelope
 from forewarn.features.diagnosis.log_streams.file_numbers import is_worker_error
 from forewarn.features.diagnosis.log_streams.heard_facts import may_state_fact
@@ -50,7 +50,7 @@ _CHUNK_BYTES = 2**18
 _MAX_LINE_BYTES = 2**20
 _TAIL_BYTES = 2**16
 _MAX_ERROR_BYTES = 2**22
-_MASTER_MARK = b" fails: {"
+_REPORT_MARKS = (TRACEBACK, CPP_EXCEPTION, b" fails: {")  # the last one is DLRover's
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def line_selector(matcher: LogMatcher) -> LineSelector:
         purposes = LinePurpose.PATTERN if matcher.could_match(line) else LinePurpose(0)
         if may_state_fact(line):
             purposes |= LinePurpose.FACT
-        if may_report_exit(line) or TRACEBACK in line or _MASTER_MARK in line:
+        if may_report_exit(line) or any(mark in line for mark in _REPORT_MARKS):
             purposes |= LinePurpose.REPORT
         if has_envelope(line):
             purposes |= LinePurpose.ENVELOPE

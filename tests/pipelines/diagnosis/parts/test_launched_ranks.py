@@ -70,3 +70,15 @@ def test_ranks_that_never_came(world: int, data: st.DataObject) -> None:
 
 def test_rank_that_came_alone_accuses_nobody() -> None:
     assert named({"job.log": "world_size=4\nStalled ops:\nw_1 [ready ranks: 2]\n"}) == set()
+
+
+@settings(deadline=None, max_examples=8)
+@given(rank=st.integers(0, 7))
+def test_rank_alone_with_an_own_exception(rank: int) -> None:
+    waits = "".join(
+        f"[E a.cpp:7] [Rank {n}] failed\n  what():  [Rank {n}] the wait timed out\n"
+        for n in range(8)
+        if n != rank
+    )
+    own = f"[E a.cpp:9] [Rank {rank}] ended\n  what():  [Rank {rank}] the frame store is torn\n"
+    assert named({"job.log": waits + own}) == {rank}
