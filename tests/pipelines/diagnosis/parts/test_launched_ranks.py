@@ -59,7 +59,7 @@ def test_aborted_process_is_not_named() -> None:
 @settings(deadline=None, max_examples=12)
 @given(world=st.integers(2, 9), data=st.data())
 def test_ranks_that_never_came(world: int, data: st.DataObject) -> None:
-    """Whoever is not in the list of those that came is missing, also above its highest."""
+    """A rank that is not in the list of those that came is missing, also above its highest."""
     missing = data.draw(st.integers(0, world - 1))
     ready = ", ".join(str(rank) for rank in range(world) if rank != missing)
     stalled = f"world_size={world}\nStalled ops:\nHorovodAllreduce_w_1 [ready ranks: {ready}],\n"
@@ -68,7 +68,7 @@ def test_ranks_that_never_came(world: int, data: st.DataObject) -> None:
     assert named({"job.log": only}) == {missing}
 
 
-def test_rank_that_came_alone_accuses_nobody() -> None:
+def test_rank_that_came_alone_accuses_none() -> None:
     assert named({"job.log": "world_size=4\nStalled ops:\nw_1 [ready ranks: 2]\n"}) == set()
 
 
