@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forewarn.features.diagnosis.ranks import Ranks
+from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.models.diagnosis.hang.hang_detection import detect_hang
 from forewarn.models.diagnosis.hang.hang_suppression import suppression_reason
 from forewarn.models.diagnosis.probes.phases import Phase
@@ -24,6 +25,8 @@ from forewarn.models.diagnosis.verdict.probe import Probe
 __all__ = ["fuse_findings"]
 
 _TIE_RATIO = 0.9
+_TEXTS = {EvidenceKind.LOG, EvidenceKind.EXIT_CODE}  # what processes and launchers wrote
+_MACHINE_SCOPES = ("node", "fabric", "storage")
 _MAX_FAULTS = 3  # on different machines; more at the same time have a common cause
 
 
@@ -61,6 +64,7 @@ def fuse_findings(
     votes = [] if any(finding.is_program_error for finding in relevant) else _votes(relevant, ranks)
     is_certain = reason is None and kind != "unknown"
     culprits = _culprit_votes(relevant, votes, ranks) if is_certain else []
+    culprits = [vote for vote in culprits if not _is_whole_job(vote, relevant, ranks)]
     first = culprits[0] if len(culprits) == 1 else None
     causes = _causes(relevant, culprits) if reason is None else [reason]
     if kind == "unknown":
@@ -195,6 +199,21 @@ def _culprit_votes(
     origins = _independent_origins(findings, votes, ranks)
     machine = _machine_vote(findings, votes, ranks)
     return origins if origins or machine is None else [machine]
+
+
+def _is_whole_job(vote: _Vote, findings: Sequence[JobFinding], ranks: Ranks) -> bool:
+    """Return whether a machine is named by texts only, and is the only machine of the job.
+
+    All errors of such a job are on that machine. They tell its fault only if they state one of the
+    machine, or something looked at the machine itself, such as a kernel log. An error on a GPU may
+    be the program's.
+    """
+    machines = {row.machine for row in ranks.table.values()}
+    is_only = vote.rank is None and len(ranks.table) > 1 and machines == {vote.machine}
+    faults = [reason.fault for reason in vote.reasons if reason.fault is not None]
+    if any(fault.needs_repair or fault.scope in _MACHINE_SCOPES for fault in faults):
+        return False
+    return is_only and set(evidence_kinds(findings, vote.reasons)) <= _TEXTS
 
 
 def _independent_origins(

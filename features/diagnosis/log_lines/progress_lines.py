@@ -25,7 +25,7 @@ from forewarn.features.diagnosis.log_lines.progress_forms import (
 )
 from forewarn.features.diagnosis.log_lines.progress_template import learn_template
 
-__all__ = ["ProgressForm", "ProgressLine", "learn_progress"]
+__all__ = ["ProgressForm", "ProgressLine", "ends_with_last_step", "learn_progress"]
 
 _SAMPLE_BYTES = 2**16  # of the start, the middle and the end of a log each
 _MAX_LINE_BYTES = 4_096
@@ -33,6 +33,32 @@ _FIRST_BLOCK_BYTES, _MAX_BLOCK_BYTES = 2**9, 2**20
 _EPOCH_SCALE = 1_000_000
 _MIN_LINES = 4  # fewer lines of a generic form are less evidence than a learned form
 _SENTINEL = "sentinel of the progress forms"
+
+
+# Steps of a plan, as in `200it/200it`, `step 90 of 200`; no date, no path, no size.
+_OF_PLAN = re2.compile(
+    rb"(?:^|[\s|\[(:])(\d{1,9})(?:it|s|steps?)?(?:\s?/\s?| of )"
+    rb"(\d{2,9})(?:it|s|steps?)?(?:[\s|\])(,;]|$)"
+)
+
+
+def ends_with_last_step(tail: bytes) -> bool:
+    r"""Return whether the last line of a text that states steps of a plan is at its end.
+
+    If a line states several, as epochs and batches, each is at its end.
+
+    Examples
+    --------
+    >>> ends_with_last_step(b"train 200it/200it loss=3.1\nsaved"), ends_with_last_step(b"9/200")
+    (True, False)
+    >>> ends_with_last_step(b"Epoch 10/10:  45%|####     | 90/200 [00:41<00:50]")
+    False
+    """
+    for line in reversed(tail.splitlines()):
+        steps = _OF_PLAN.findall(line.rpartition(b"\r")[2])
+        if steps:
+            return all(int(step) == int(planned) for step, planned in steps)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

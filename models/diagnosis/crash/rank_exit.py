@@ -218,6 +218,8 @@ class RankExit:
         Whether anything that the rank wrote was read.
     is_unseen : bool
         Whether the rank may have written more than anyone could read.
+    is_done : bool
+        Whether its last step is the last one planned, such as `200/200`.
     """
 
     rank: int
@@ -229,6 +231,7 @@ class RankExit:
     is_first: bool = False
     has_log: bool = True
     is_unseen: bool = False
+    is_done: bool = False
 
     @property
     def time(self) -> int | None:

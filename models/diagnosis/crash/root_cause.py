@@ -290,9 +290,11 @@ def _silent_candidates(
     """Return the ranks without an error that others waited for or lost as a peer.
 
     A rank whose log is missing is a hint, unless an error of an unknown rank has to be its own. So
-    is a rank whose output was not collected.
+    is a rank whose output was not collected. Ranks that made their last planned step have ended:
+    others lose them at the regular end of a job too.
     """
-    if not split.waited or not split.silent:
+    done = {end.rank for end in ends if end.is_done}
+    if not split.waited or not split.silent or done.issuperset(split.silent):
         return []
     machines = {end.rank: end.machine for end in ends}
     others = len(split.waited)

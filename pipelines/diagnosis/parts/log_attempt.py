@@ -168,6 +168,7 @@ class JobAttempt:
                     None if (write := writes.get(rank)) is None else write - ahead,
                     is_first=launch is not None and launch.is_first,
                     has_log=rank in self._by_rank,
+                    is_done=any(log.is_done for log in self.logs_of_rank(rank)),
                 )
             )
         return ends

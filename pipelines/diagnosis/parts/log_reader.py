@@ -24,7 +24,11 @@ from forewarn.features.diagnosis.log_lines.log_timestamp import (
     last_timestamp,
     parse_line_timestamp,
 )
-from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm, learn_progress
+from forewarn.features.diagnosis.log_lines.progress_lines import (
+    ProgressForm,
+    ends_with_last_step,
+    learn_progress,
+)
 from forewarn.features.diagnosis.log_lines.python_exceptions import CPP_EXCEPTION, TRACEBACK
 from forewarn.features.diagnosis.log_streams.container_logs import has_envelope
 from forewarn.features.diagnosis.log_streams.file_numbers import is_worker_error
@@ -110,6 +114,11 @@ class ScannedLog(LogContent):
         """Return the content of a stream."""
         values = {each.name: getattr(content, each.name) for each in fields(content)}
         return cls(stream=stream, **values)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last step in it is the last one planned."""
+        return self.scan is not None and ends_with_last_step(self.scan.tail)
 
     @property
     def rank(self) -> int | None:

@@ -11,6 +11,7 @@ from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.models.diagnosis.hang.hang_detection import detect_hang, quiet_phase
 from forewarn.models.diagnosis.probes.log_probe import log_probe
 from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.hardware_evidence import (
     HostEvent,
     at_risk_finding,
@@ -22,6 +23,7 @@ from forewarn.models.diagnosis.verdict.job_verdict import (
     WEAK,
     CulpritCandidate,
     Diagnosis,
+    Evidence,
     JobFinding,
     Kind,
 )
@@ -100,6 +102,27 @@ def test_blind_probes_leave_kind_unknown() -> None:
 def origins(*ranks: int) -> JobFinding:
     votes = [(rank, STRONG / len(ranks)) for rank in ranks]
     return replace(finding("a", *votes), origins=frozenset(ranks))
+
+
+@pytest.mark.parametrize(
+    ("part", "fault", "machine"),
+    [
+        ("logs", None, None),
+        ("logs", Fault("gpu", "check the program"), None),
+        ("logs", Fault("gpu", "replace the GPU", needs_repair=True), "m0"),
+        ("logs", Fault("fabric", "check the port"), "m0"),
+        ("kernel", Fault("gpu", "check the program"), "m0"),
+    ],
+)
+def test_texts_do_not_accuse_the_only_machine(
+    part: str, fault: Fault | None, machine: str | None
+) -> None:
+    """All errors of a job on one machine are on that machine."""
+    candidate = CulpritCandidate(None, "a kernel failed", STRONG, machine="m0", fault=fault)
+    crash = JobFinding("crash", "it", (candidate,), evidence=(Evidence(part, "it failed"),))
+    alone = Ranks({n: Rank(n, "m0") for n in range(4)})
+    assert fuse_findings([crash], [], (), ranks=alone, at=0).machine == machine
+    assert fuse_findings([crash], [], (), ranks=RANKS, at=0).machine == "m0"
 
 
 def test_independent_origins_are_all_culprits() -> None:

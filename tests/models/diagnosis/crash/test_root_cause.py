@@ -76,6 +76,14 @@ def test_lost_peer_is_not_root_cause() -> None:
     assert "SIGKILL" in finding.cause
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_rank_that_made_its_last_step_is_not_accused(is_done: bool) -> None:
+    """Others lose a rank at the regular end of a job too."""
+    waiting = [end(r, report(9, **LOST), code=1, ended=10) for r in (1, 2, 3)]
+    finding = cause(replace(end(0), is_done=is_done), *waiting)
+    assert named(finding) == ([] if is_done else [0])
+
+
 def test_rank_without_error_is_origin_of_hang() -> None:
     """As measured: torchrun's root cause was rank 1, while rank 2 left -15 and no error file."""
     finding = cause(
