@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from forewarn.features.diagnosis.ranks import MAX_RANKS
+from forewarn.features.diagnosis.table_rows import table_rows
 from forewarn.features.errors import InputError
 
 __all__ = ["ExitsError", "RankExitCode", "parse_exits"]
@@ -52,22 +51,12 @@ def parse_exits(
     ExitsError
         If a column is missing or a value is invalid.
     """
-    reader = csv.DictReader(io.StringIO(text), restval="")
-    for column in ("rank", "exit_code"):
-        if column not in (reader.fieldnames or []):
-            raise ExitsError(f"{name}: column `{column}` is missing.")
     exits: dict[int, list[RankExitCode]] = {}
-    try:
-        for row in reader:
-            where = f"{name}: line {reader.line_num}"
-            rank = _parse_integer(row["rank"], 0, MAX_RANKS - 1, f"{where}: `rank`")
-            code = _parse_integer(row["exit_code"], -255, 255, f"{where}: `exit_code`")
-            time = _parse_time(row.get("timestamp") or "", moment, where)
-            exits.setdefault(rank, []).append(
-                RankExitCode(128 - code if code > 128 else code, time)
-            )
-    except csv.Error as error:
-        raise ExitsError(f"{name}: is not a valid CSV table ({error}).") from None
+    for row, where in table_rows(text, name, ("rank", "exit_code"), ExitsError):
+        rank = _parse_integer(row["rank"], 0, MAX_RANKS - 1, f"{where}: `rank`")
+        code = _parse_integer(row["exit_code"], -255, 255, f"{where}: `exit_code`")
+        time = _parse_time(row.get("timestamp") or "", moment, where)
+        exits.setdefault(rank, []).append(RankExitCode(128 - code if code > 128 else code, time))
     return {rank: tuple(sorted(ends, key=_sort_key)) for rank, ends in sorted(exits.items())}
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forewarn.features.diagnosis.host_names import host_key
+from forewarn.features.diagnosis.table_rows import table_rows
 from forewarn.features.errors import InputError
 
 __all__ = ["MAX_RANKS", "Rank", "Ranks", "RanksError", "format_ranks", "parse_ranks"]
@@ -225,15 +224,8 @@ def parse_ranks(text: str, name: str) -> Ranks:
     RanksError
         If a column is missing, a number is invalid, or a rank or an address is repeated.
     """
-    reader = csv.DictReader(io.StringIO(text), restval="")
-    columns = reader.fieldnames or []
-    for column in ("rank", "machine"):
-        if column not in columns:
-            raise RanksError(f"{name}: column `{column}` is missing.")
-    try:
-        rows = [_parse_rank(cells, f"{name}: line {reader.line_num}") for cells in reader]
-    except csv.Error as error:
-        raise RanksError(f"{name}: is not a valid CSV table ({error}).") from None
+    cells_of_rows = table_rows(text, name, ("rank", "machine"), RanksError)
+    rows = [_parse_rank(cells, where) for cells, where in cells_of_rows]
     if not rows:
         raise RanksError(f"{name}: contains no rank, expected at least one.")
     _check_unique([str(row.number) for row in rows], f"{name}: rank")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from forewarn.features.diagnosis.ranks import MAX_RANKS, format_ranks
+from forewarn.features.diagnosis.table_rows import table_rows
 from forewarn.features.errors import InputError
 
 __all__ = ["UNSEEN_COLUMNS", "UnseenError", "UnseenOutput", "describe_unseen", "parse_unseen"]
@@ -66,14 +65,8 @@ def parse_unseen(text: str, name: str) -> list[UnseenOutput]:
     >>> parse_unseen("rank,stream,goes_to,reason\n3,stdout,null,/dev/null\n", "a.csv")[0].rank
     3
     """
-    reader = csv.DictReader(io.StringIO(text), restval="")
-    for column in UNSEEN_COLUMNS:
-        if column not in (reader.fieldnames or ()):
-            raise UnseenError(f"{name}: column `{column}` is missing.")
-    try:
-        return [_parse_row(cells, f"{name}: line {reader.line_num}") for cells in reader]
-    except csv.Error as error:
-        raise UnseenError(f"{name}: is not a valid CSV table ({error}).") from None
+    rows = table_rows(text, name, UNSEEN_COLUMNS, UnseenError)
+    return [_parse_row(cells, where) for cells, where in rows]
 
 
 def _parse_row(cells: dict[str, str], where: str) -> UnseenOutput:
