@@ -24,7 +24,6 @@ _TOTALS = re.compile(r"^ *\d+ +\d+ +\d+ +\d+ +(\d{1,7})$")  # nodes, processes, 
 _GROUP = re.compile(r"^ *(\d{1,7}) +(\d{1,7}) +\d+ +\S+ +(\d{1,7}) +\d+ +([A-Z,]+) +[A-Z,]+$")
 _SECTION = re.compile(r"^#(\d{1,7})-\d+ \(([0-9a-fA-F]{1,16})\) (?:MISMATCH|INCOMPLETE|ERROR)")
 _JOB_SECTION = re.compile(r"^(INCOMPLETE|DEAD|TIMEOUT)$")
-_PROCESS = re.compile(r"\bRank (\d+).* GPUs? (\d+).* managed by process (\d+) on node (\S+)")
 _PROCESS = re.compile(r"^ *Process (\d{1,10}) on node (\S+) managing GPU")
 
 
