@@ -104,6 +104,7 @@ class StudySet:
     def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
         """Return the machine with the highest score of each metric, and its threshold ratio."""
         task, strongest = pull.task(), []
+        detector = detector.for_task(task)
         paused = detector.pauses(task)
         for model in detector.metrics:
             done = detector.examine(task, model, None, paused)

@@ -111,9 +111,10 @@ def _run_day(detector: Detector, task: SimulatedTask) -> _Day:
     for begin in range(0, _EARLIER_SECONDS + SECONDS_PER_DAY, _CHUNK_SECONDS):
         first, when = max(begin - overlap, 0), int(begin >= _EARLIER_SECONDS)
         part = task_slice(task, first, begin + _CHUNK_SECONDS)
-        paused = detector.pauses(part)
+        adapted = detector.for_task(part)
+        paused = adapted.pauses(part)
         for number, model in enumerate(detector.metrics):
-            scored = detector.examine(part, model, baselines.get(model.name), paused)
+            scored = adapted.examine(part, model, baselines.get(model.name), paused)
             if scored is not None:
                 baselines[model.name] = scored.baseline
                 highest = np.maximum(reached[when, number], scored.highest())

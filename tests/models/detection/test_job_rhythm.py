@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.models.detection.test_detector import USUAL, Floats, named, task
 
 from forewarn.features.detection.metric_limits import MetricLimits
+from forewarn.features.detection.sampling import Sampling
+from forewarn.features.time_units import SECOND
 from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
 from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.threshold import Threshold
+from forewarn.pipelines.studies.detection_study import StudySet
 
 RULES = DetectionRules(window=8, continuity=240, block=60)
 
@@ -64,3 +69,22 @@ def test_stream_with_changing_rhythm_rescores() -> None:
     stepped = stepping(20, 3)
     again, _ = detector().find(task(stepped), baselines, incremental=True)
     assert named(again) == [2]
+
+
+def test_study_scores_the_windows_that_verdicts_use(tmp_path: Path) -> None:
+    """The strongest score of a study is that of the verdict, also for a job with a rhythm."""
+    samples = stepping(20, 3)["one"]
+    times = pd.Timestamp("2026-11-01") + pd.to_timedelta(np.arange(900), "s")
+    rows = [
+        pd.DataFrame({"timestamp": times, "machine": f"m{i}", "one": samples[i]}) for i in range(6)
+    ]
+    (tmp_path / "pulls" / "task=slow").mkdir(parents=True)
+    pd.concat(rows).to_parquet(tmp_path / "pulls" / "task=slow" / "part-0.parquet")
+    truth = "task,machine,fault,start_s,machines\nslow,m2,busy,400,6\n"
+    (tmp_path / "truth.csv").write_text(truth, encoding="utf-8")
+    study = StudySet.open(tmp_path, SECOND, Sampling())
+    (pull,) = study.pulls()
+    verdict, _ = detector().find(pull.task())
+    ((machine, share),) = study.strongest(detector(), pull)
+    assert machine == "m2"
+    assert share == pytest.approx(verdict.findings[0].score)
