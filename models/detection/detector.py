@@ -232,7 +232,8 @@ class Detector:
         """
         if self.rules.mode != "forewarn":
             return None
-        compared = {n: each for n, each in baselines.items() if self.roles.get(n) != "wait"}
+        roles = self.roles
+        compared = {n: each for n, each in baselines.items() if roles.get(n) != "wait"}
         return joint_scores(compared, self.rules, task.first_tick, task.n_ticks)
 
     def _joint_findings(

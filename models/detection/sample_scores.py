@@ -7,6 +7,7 @@ it. A duration counted in windows would then depend on their length and on the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,7 +23,7 @@ _EDGE_SHARE = np.float32(0.5)  # of the deviation of its window: below it, a sam
 _EVEN_SHARE = np.float32(0.5)  # windows that differ by less lie in one deviation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampleScoring:
     """Samples of one metric, from which the scores of single samples are derived.
 
@@ -70,13 +71,19 @@ class SampleScoring:
         n_ticks = self.series.shape[1]
         dense = np.full((len(machines), n_ticks - self.length + 1), np.nan, dtype=np.float32)
         dense[:, first] = windows[machines]
-        others = medians_of_others(np.ascontiguousarray(self.series.T), self.groups)
-        differences = self.series[machines] - others.T[machines]
+        differences = self._differences[machines]
         tolerated = np.ascontiguousarray(self.tolerated[:, machines].T)
         out = np.full(differences.shape, np.nan, dtype=np.float32)
         parts = (dense, differences, tolerated, self.block_of, self.length, out)
         parallel_for(lambda a, b: _write_sample_scores(*parts, a, b), len(machines))
         return out
+
+    @cached_property
+    def _differences(self) -> Float32Array:
+        """Return the differences of all machines from their peers, shape (n_machines, n_ticks)."""
+        others = medians_of_others(np.ascontiguousarray(self.series.T), self.groups)
+        differences: Float32Array = self.series - others.T
+        return differences
 
 
 @compiled

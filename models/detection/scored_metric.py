@@ -102,13 +102,10 @@ class ScoredMetric:
     tolerated: float
     samples: SampleScoring | None
 
-    def highest(self, at_least: Float64Array | float = -np.inf) -> Float32Array:
-        """Return the highest threshold that each machine would have reached.
-
-        Machines that never score `at_least` may get -inf, which saves time.
-        """
+    def highest(self) -> Float32Array:
+        """Return the highest threshold that each machine would have reached."""
         out = np.full(len(self.scores), -np.inf, dtype=np.float32)
-        machines = self._scoring(np.broadcast_to(at_least, len(out)))
+        machines = self._scoring(np.full(len(out), -np.inf))
         if len(machines):
             out[machines] = self._levels(self._trace(machines)).max(axis=1)
         return out

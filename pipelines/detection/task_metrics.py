@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ class Pull(ABC):
             machines=self.grid.machines,
             first_tick=self.grid.first_tick,
             n_ticks=self.grid.n_ticks,
-            series=self.series,
+            series=lru_cache(maxsize=1)(self.series),  # the activity is read twice in a row
             groups=self.groups,
             weights=np.ones(n) if weights is None else weights,
             group_names=self.group_names,
