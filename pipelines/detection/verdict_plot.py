@@ -171,6 +171,12 @@ def _span_text(pull: Pull) -> str:
     return f"{first} to {last} UTC"
 
 
+def _times(pull: Pull) -> npt.NDArray[Any]:
+    """Return the time of each tick, UTC without a zone, as plots need it."""
+    ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
+    return np.asarray(to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy())
+
+
 def _draw(
     axes: Axes,
     pull: Pull,
@@ -179,8 +185,7 @@ def _draw(
     line: dict[str, Any],
 ) -> None:
     """Plot one metric: other groups faint, the group grey, peers blue, the machine on top."""
-    ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
-    times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
+    times = _times(pull)
     group, outsiders = _select_peers(pull, findings)
     peers = (line["evidence"] or {}).get("peers", [])
     rows = np.array([pull.grid.machines.index(peer) for peer in peers], dtype=np.int64)
@@ -227,8 +232,7 @@ def _draw_dropped(axes: Axes, detected: TaskVerdict, name: str, series: Float32A
     pull, verdict = detected.pull, detected.verdict
     named = {finding.machine for finding in verdict.findings}
     dropped = dict.fromkeys(e.machine for e in verdict.suppressed if e.metric == name)
-    ticks = np.arange(pull.grid.n_ticks) + pull.grid.first_tick
-    times = to_timestamps(ticks * pull.grid.interval).tz_localize(None).to_numpy()
+    times = _times(pull)
     rows = [machine for machine in dropped if machine not in named][:_MAX_NAMES]
     lines = axes.plot(times, series[rows].T, color=COLOURS["c3"], linewidth=1.2, linestyle="--")
     for first in lines[:1]:
