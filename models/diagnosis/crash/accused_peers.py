@@ -72,7 +72,7 @@ def stated_accusations(ends: Sequence[RankExit], others: Sequence[Symptom]) -> l
             machine=symptom.writer if rank is None else machines[rank],
         )
         for rank, symptom in (*lines, *((None, symptom) for symptom in others))
-        if (not symptom.is_survived and symptom.role != "root") or symptom.by_observer
+        if not symptom.is_survived and (symptom.role != "root" or symptom.by_observer)
         for peer in symptom.peers
     ]
     return [a for a in stated if not a.is_own or (a.by_observer and a.witness is None)]
@@ -112,7 +112,9 @@ def accused_peers(
 
 
 def missing_together(accusations: Iterable[Accusation], ends: Sequence[RankExit]) -> frozenset[int]:
-    """Return the ranks that each line of an observer names together; none if most are missing.
+    """Return the ranks that observers name together; none if most are missing.
+
+    Each line names all of them, or all of several observers name the same ones in several lines.
 
     Parameters
     ----------
@@ -121,10 +123,14 @@ def missing_together(accusations: Iterable[Accusation], ends: Sequence[RankExit]
         All known ranks of the job.
     """
     lines: dict[str, set[int]] = {}
+    witnesses: dict[int | None, set[int]] = {}
     for accusation in accusations:
         if accusation.by_observer and accusation.peer.rank is not None:
             lines.setdefault(accusation.line, set()).add(accusation.peer.rank)
+            witnesses.setdefault(accusation.witness, set()).add(accusation.peer.rank)
     groups = {frozenset(numbers) for numbers in lines.values()}
+    if len(witnesses) >= _MIN_WITNESSES:
+        groups = {frozenset(numbers) for numbers in witnesses.values()}
     if len(groups) != 1:
         return frozenset()
     (group,) = groups

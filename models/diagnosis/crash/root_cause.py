@@ -33,6 +33,7 @@ _SIGKILL_GRACE = 15 * SECOND  # a launcher waits 30 s between SIGTERM and SIGKIL
 _SAME_ERROR_WINDOW = MINUTE
 _MIN_RANKS_WITH_SAME_ERROR = 3
 _MAX_OTHERS = 3
+_HEAD_CHARS = 100  # that tell lines apart
 _MIN_WAITING = 2  # ranks that make a rank that stood still the one they waited for
 MaskFunction = Callable[[str], str]
 
@@ -94,7 +95,8 @@ def find_root_cause(
     decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
     stated = stated_accusations(ends, others)
-    accused = accused_peers([*accusations, *stated], others)
+    launched = [a for a in accusations if not _has_stated_cause(a, decisive_others)]
+    accused = accused_peers([*launched, *stated], others)
     if odd is not None:
         candidates = [odd]
     elif not candidates:
@@ -116,6 +118,20 @@ def find_root_cause(
         after_hang=not (hardware or split.roots),
         fault=root.fault if leader is None and root is not None else None,
     )
+
+
+def _has_stated_cause(accusation: Accusation, others: Sequence[Symptom]) -> bool:
+    """Return whether a process states a cause, where a launcher names another's machine only.
+
+    A launcher names the process that it missed first. Its own line may be the cause, too.
+    """
+    causes = {
+        symptom.line[:_HEAD_CHARS]
+        for symptom in others
+        if symptom.role == "root" and symptom.source == "logs" and symptom.writer is None
+    }
+    is_rank = accusation.peer.rank is not None
+    return not is_rank and bool(causes) and accusation.line[:_HEAD_CHARS] not in causes
 
 
 def _without_shared_lines(ends: Sequence[RankExit], masked: MaskFunction) -> list[RankExit]:
