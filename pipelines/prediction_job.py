@@ -46,6 +46,13 @@ class Job:
     notes: tuple[str, ...]
 
     @property
+    def configured(self) -> Strategy:
+        """The strategy that `train` and `retrain` follow, by the paper's name if it has one."""
+        walked = self.walk_settings
+        paper = walked.strategy is Strategy.STEADY and walked.select_over == 1
+        return Strategy.VARIABLE if paper else walked.strategy
+
+    @property
     def protocol(self) -> EvaluationProtocol:
         """The protocol by which scores are evaluated."""
         return EvaluationProtocol(

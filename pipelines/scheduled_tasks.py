@@ -325,7 +325,7 @@ def backtest_site(config: str, day: str) -> str:
     keep_snapshot(site.records, snapshot, dt.date.fromisoformat(day))
     job = open_job(snapshot, site.settings)
     try:
-        run_backtest(job, out, strategies=[job.walk_settings.strategy])
+        run_backtest(job, out, strategies=())
     except InputError:  # nothing to resume
         shutil.rmtree(snapshot)
         raise

@@ -28,12 +28,11 @@ from forewarn.pipelines.backtest.backtest_sentences import (
 from forewarn.pipelines.backtest.benefit_section import benefit_section
 from forewarn.pipelines.backtest.calibration_section import calibration_monitor_section
 from forewarn.pipelines.backtest.report_results import (
-    LEAD_ORDER,
+    STRATEGY_ORDER,
     Estimate,
     Figures,
     Result,
     best_result,
-    lead_strategy,
     rank_results,
     read_estimate,
     read_results,
@@ -92,7 +91,7 @@ def render_report(report: BacktestReport) -> str:
     """
     fleet = read_results(report.fleet, "list_precision")
     protocol = read_results(report.methods, "precision_at_k")
-    lead = lead_strategy(fleet)
+    lead = report.configured
     context = {
         "summary": fleet_summary(report, fleet, lead),
         "tiles": _tiles(report, rank_results(protocol, lead)),
@@ -177,7 +176,7 @@ def _strategies(
     methods += [result.method for result in _by_strategy(fleet)]
     present = [
         strategy
-        for strategy in reversed(LEAD_ORDER)
+        for strategy in reversed(STRATEGY_ORDER)
         if any(m.strategy == strategy for m in methods)
     ]
     if len(present) < 2:
@@ -193,7 +192,7 @@ def _strategies(
 
 def _by_strategy(results: Sequence[Result[Figures]]) -> list[Result[Figures]]:
     """Return the results strategy by strategy, best first within each."""
-    return [result for strategy in LEAD_ORDER for result in rank_results(results, strategy)]
+    return [result for strategy in STRATEGY_ORDER for result in rank_results(results, strategy)]
 
 
 def _figures(

@@ -36,9 +36,11 @@ class ExcludedInstances:
 class BacktestReport:
     """Content of `report.json` (docs/formats.md, section 3).
 
-    Metrics are keyed by method and strategy (`methods`, `fleet`) or by strategy.
+    Metrics are keyed by method and strategy (`methods`, `fleet`) or by strategy. `configured` is
+    the strategy of `train` and `retrain`, which leads the report.
     """
 
+    configured: str
     methods: Mapping[str, PaperMetrics] = field(default_factory=dict)
     fleet: Mapping[str, FleetMetrics] = field(default_factory=dict)
     calibration: Mapping[str, CalibrationMetrics] = field(default_factory=dict)

@@ -46,7 +46,7 @@ from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.file_names import arrow_path
 
-__all__ = ["run_backtest"]
+__all__ = ["run_backtest", "scores_file"]
 
 _PAPER_STRATEGIES = (Strategy.FIXED, Strategy.SLIDING, Strategy.VARIABLE)
 
@@ -71,7 +71,8 @@ def run_backtest(
     start, end : int, optional
         Earliest retraining, and exclusive end of the data, in nanoseconds.
     strategies : sequence of str
-        Any of `fixed`, `sliding`, `variable`, `steady` and `expanding`.
+        Any of `fixed`, `sliding`, `variable`, `steady` and `expanding`, judged in addition to the
+        configured strategy.
 
     Returns
     -------
@@ -84,6 +85,7 @@ def run_backtest(
         If the records are invalid, or no retraining is possible.
     """
     stages, store, settings = Stages(), job.store, job.walk_settings
+    strategies = tuple(dict.fromkeys((str(job.configured), *map(str, strategies))))
     made_of: dict[str, Any] = {"records": fingerprint(store)}
     with stages("read records"):
         records = WindowedRecords.from_store(
@@ -254,6 +256,7 @@ def _report(
     unseen_from = int(later.min()) if len(later) else None
     known = (instances.label >= 0) & (instances.end <= records.last_tested)
     report = BacktestReport(
+        configured=done.strategies[0],
         prevalence=float((instances.label[known] == 1).mean()) if known.any() else None,
         share=protocol.share,
         k=protocol.k,
@@ -296,7 +299,8 @@ def _with_strategy(
     )
 
 
-def _file_name(strategy: str) -> str:
+def scores_file(strategy: str) -> str:
+    """Return the name of the file with the scores of a strategy (docs/formats.md, section 3)."""
     return "scores.parquet" if strategy == Strategy.VARIABLE else f"scores_{strategy}.parquet"
 
 
@@ -305,7 +309,7 @@ def _write(out: Path, done: FinishedRetrainings, report: BacktestReport) -> None
     page = render_report(report)
     with ExitStack() as files:
         for strategy in done.strategies:
-            path = files.enter_context(replacing(out / _file_name(strategy)))
+            path = files.enter_context(replacing(out / scores_file(strategy)))
             _join(done.frames_of(strategy), path)
         path = files.enter_context(replacing(out / "report.json"))
         path.write_text(report.to_json(), encoding="utf-8")

@@ -38,6 +38,7 @@ Writer = Callable[[Estimate], str]
 _GOOD_SLOPE = (0.8, 1.25)
 _INFORMATIVE_SLOPE = 0.5, 2.0  # wider intervals are uninformative
 _STRATEGY = {
+    "expanding": "retrained each time on all earlier records",
     "variable": "retrained each time on the span that was best on the last finished window",
     "steady": "retrained each time on a span that changes only with evidence",
     "sliding": "retrained each time on the longest span",

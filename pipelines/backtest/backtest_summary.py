@@ -6,7 +6,7 @@ from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
 from forewarn.pipelines.backtest.report_results import (
-    LEAD_ORDER,
+    STRATEGY_ORDER,
     Method,
     Result,
     rank_results,
@@ -46,30 +46,34 @@ def _row(name: str, paper: PaperMetrics, fleet: FleetMetrics) -> str:
 
 
 def backtest_summary(report: BacktestReport) -> str:
-    """Return the table of all methods: daily lists left, the paper's protocol right."""
+    """Return the table of all methods, the configured strategy first.
+
+    Daily lists are on the left, the paper's protocol is on the right.
+    """
+    strategies = dict.fromkeys((report.configured, *STRATEGY_ORDER))
     head = (
         f"{'':24} daily list at true prevalence                    paper's 1:8 test set\n"
         f"{'method':<24} precision           caught   lead h  avg.pr.  precision@K"
     )
     rows = [
         _row(name, report.methods[name], report.fleet[name])
-        for strategy in LEAD_ORDER
+        for strategy in strategies
         for name in report.methods
         if name.endswith(f"_{strategy}")
     ]
     return "\n".join([head, *rows])
 
 
-def lead_sentences(report: BacktestReport, strategy: str, without_sign: int) -> list[str]:
+def lead_sentences(report: BacktestReport, without_sign: int) -> list[str]:
     """Return sentences about the daily list of a simulated fleet.
 
     Parameters
     ----------
     report : BacktestReport
-    strategy : str
     without_sign : int
         Failures without any prior symptom, known only in a simulation.
     """
+    strategy = report.configured
     figures = report.fleet[f"{_RANKING}_{strategy}"]
     lines = [
         f"Of {plural(figures.failures, 'failure')}, {count(figures.failures_caught)} were on a "
@@ -117,9 +121,9 @@ def _listed(figures: FleetMetrics) -> str:
     return " to ".join(dict.fromkeys((count(sizes[0]), count(sizes[-1])))) if sizes else "none"
 
 
-def short_table(report: BacktestReport, strategy: str) -> str:
-    """Return a table of the methods of one strategy, best first, with at most eight rows."""
-    results = rank_results(read_results(report.fleet, "list_precision"), strategy)
+def short_table(report: BacktestReport) -> str:
+    """Return a table of the methods by the configured strategy, best first, at most eight rows."""
+    results = rank_results(read_results(report.fleet, "list_precision"), report.configured)
     rows = [result for result in results if _is_shown(result.method, report)][:_MAX_ROWS]
     head = (
         f"{'the list ranked by':<26}{'failed, of 100 listed':<24}{'caught':<12}"

@@ -13,20 +13,18 @@ from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.pipelines.rendering.templates import visible
 
 __all__ = [
-    "LEAD_ORDER",
+    "STRATEGY_ORDER",
     "Estimate",
     "Method",
     "Result",
     "best_result",
-    "lead_strategy",
     "rank_results",
     "read_estimate",
     "read_results",
 ]
 
 Figures = TypeVar("Figures", PaperMetrics, FleetMetrics)
-# The first of these that was run leads the report.
-LEAD_ORDER = (
+STRATEGY_ORDER = (
     Strategy.EXPANDING,
     Strategy.VARIABLE,
     Strategy.STEADY,
@@ -78,7 +76,7 @@ class Method:
         Method(name='random', strategy='')
         """
         name, _, strategy = key.rpartition("_")
-        return cls(name, strategy) if strategy in LEAD_ORDER and name else cls(key, "")
+        return cls(name, strategy) if strategy in STRATEGY_ORDER and name else cls(key, "")
 
     @property
     def kind(self) -> Literal["ensemble", "model", "baseline"]:
@@ -159,12 +157,6 @@ def read_estimate(
     return Estimate(
         getattr(figures, metric), *(getattr(figures, f"{metric}_interval") or (None, None))
     )
-
-
-def lead_strategy(results: Iterable[Result[Figures]]) -> str:
-    """Return the strategy that leads the report: the production strategy if it was run."""
-    present = {result.method.strategy for result in results}
-    return next((strategy for strategy in LEAD_ORDER if strategy in present), "")
 
 
 def rank_results(results: Iterable[Result[Figures]], strategy: str) -> list[Result[Figures]]:

@@ -102,7 +102,8 @@ def add_backtest(commands: Commands) -> None:
         type=_strategies,
         default=_STRATEGIES[:3],
         metavar="NAMES",
-        help=f"among {','.join(_STRATEGIES)} (default: the first three, from the paper; "
+        help="judged after the configured one, among "
+        f"{','.join(_STRATEGIES)} (default: the first three, from the paper; "
         "steady pools training.select_over windows, expanding trains on all earlier data)",
     )
 

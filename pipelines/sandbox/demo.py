@@ -10,13 +10,12 @@ import pandas as pd
 
 from forewarn.evaluation.prediction.metrics.list_review import review_metrics
 from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
-from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.evaluation.simulation.fleet.defects import MECHANISMS, SUDDEN
 from forewarn.features.records.record_table import DAY
 from forewarn.pipelines.at_risk.at_risk_list import list_summary
 from forewarn.pipelines.at_risk.fleet_scoring import load_predictor, score_with
 from forewarn.pipelines.at_risk.review_report import review_lists, review_text
-from forewarn.pipelines.backtest.backtest_run import run_backtest
+from forewarn.pipelines.backtest.backtest_run import run_backtest, scores_file
 from forewarn.pipelines.backtest.backtest_summary import (
     backtest_summary,
     lead_sentences,
@@ -30,7 +29,6 @@ from forewarn.pipelines.training.train import train_predictor
 
 __all__ = ["run_demo"]
 
-_STRATEGY = Strategy.EXPANDING
 # Trees train in seconds, networks in minutes, and trees rank as well (docs/quality.md).
 _FAST_ENSEMBLES = {"parallel": ["gbdt"], "cascade": [["gbdt", 0.02]]}
 _MAX_SHOWN_ROWS = 3
@@ -103,18 +101,19 @@ def _look_back(job: Job, folders: _Folders, *, full: bool) -> None:
     if full:
         print(backtest_summary(run_backtest(job, out)))
         return
-    report = run_backtest(job, out, strategies=[_STRATEGY])
+    report = run_backtest(job, out, strategies=())
     silent = _count_without_precursor(
-        _failures(job.protocol, report.left_out.since, out), folders.fleet / "truth.csv"
+        _failures(job.protocol, report.left_out.since, out / scores_file(job.configured)),
+        folders.fleet / "truth.csv",
     )
-    for sentence in lead_sentences(report, _STRATEGY, silent):
+    for sentence in lead_sentences(report, silent):
         print(sentence)
-    print(short_table(report, _STRATEGY))
+    print(short_table(report))
 
 
-def _failures(protocol: EvaluationProtocol, unseen_from: str | None, out: Path) -> pd.DataFrame:
+def _failures(protocol: EvaluationProtocol, unseen_from: str | None, scores: Path) -> pd.DataFrame:
     """Return serial and time of the failures that the lists are evaluated on."""
-    frame = pd.read_parquet(out / f"scores_{_STRATEGY}.parquet")
+    frame = pd.read_parquet(scores)
     table = ScoreTable(frame, protocol, None if unseen_from is None else parse_moment(unseen_from))
     serials = sorted(set(frame["gpu_serial"].astype(str)))
     failures = sorted(table.failures)

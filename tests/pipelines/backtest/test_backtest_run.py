@@ -34,8 +34,14 @@ def _run(records: Path, config: Path, out: Path, *more: str) -> int:
 
 def test_outputs_match_contract(backtest: Path) -> None:
     names = {path.name for path in backtest.iterdir()}
-    scores = {"scores.parquet", "scores_fixed.parquet", "scores_sliding.parquet"}
-    assert names == scores | {"report.json", "report.html"}
+    others = {f"scores_{name}.parquet" for name in ("expanding", "fixed", "sliding")}
+    assert names == {"scores.parquet", "report.json", "report.html"} | others
+
+
+def test_configured_strategy_leads_report(backtest: Path, report: dict[str, Any]) -> None:
+    assert report["configured"] == "expanding"
+    assert list(report["calibration"]) == ["expanding", "fixed", "sliding", "variable"]
+    assert "retrained each time on all earlier records" in (backtest / "report.html").read_text()
 
 
 def test_columns_have_no_nulls(scores: pd.DataFrame) -> None:

@@ -84,7 +84,7 @@ def test_summary_contains_caught_failures_and_lead() -> None:
         failures_caught=4,
         lead_time_hours=LeadTime(p50=6.04),
     )
-    assert fleet_summary(BacktestReport(horizon_hours=12), found, "fixed") == [
+    assert fleet_summary(BacktestReport("fixed", horizon_hours=12), found, "fixed") == [
         "Of 100 GPUs on the daily list, 25 failed within 12 h (interval 20 to 30).",
         "4 of 10 failures were listed beforehand; the median lead time was 6.0 h.",
         "A random list would have 0.4 of 100 on average.",
@@ -93,7 +93,7 @@ def test_summary_contains_caught_failures_and_lead() -> None:
 
 
 def test_random_precision_defaults_to_prevalence() -> None:
-    lines = fleet_summary(BacktestReport(prevalence=0.0027), results(CLEAR), "variable")
+    lines = fleet_summary(BacktestReport("variable", prevalence=0.0027), results(CLEAR), "variable")
     assert "A random list would have 0.3 of 100 on average." in lines
     assert lines[-1].endswith("the best of 3 methods; choosing it afterwards is optimistic.")
 

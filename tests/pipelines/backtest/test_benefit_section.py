@@ -77,9 +77,11 @@ def test_no_gpu_hours_without_costs() -> None:
 
 def test_no_section_without_lists() -> None:
     lists = {"blend_variable": fleet(0.1, 3)}
-    assert 'id="worth"' not in render_report(BacktestReport(fleet=lists, worth={"variable": None}))
+    assert 'id="worth"' not in render_report(
+        BacktestReport("variable", fleet=lists, worth={"variable": None})
+    )
     assert 'id="worth"' in render_report(
-        BacktestReport(k=0.02, fleet=lists, worth={"variable": worth()})
+        BacktestReport("variable", k=0.02, fleet=lists, worth={"variable": worth()})
     )
 
 
@@ -97,7 +99,7 @@ def fleet(precision: float, caught: int) -> FleetMetrics:
 
 def demo_report(*names: str) -> BacktestReport:
     lists = {f"{name}_sliding": fleet(0.2 / (i + 1), 14 - i) for i, name in enumerate(names)}
-    return BacktestReport(fleet=lists, gpus=2000, prevalence=0.002)
+    return BacktestReport("sliding", fleet=lists, gpus=2000, prevalence=0.002)
 
 
 NAMES = ("blend", "gbdt", "rules", "logistic", "window_gbdt", "last_value", "random", "parallel",
@@ -105,7 +107,7 @@ NAMES = ("blend", "gbdt", "rules", "logistic", "window_gbdt", "last_value", "ran
 
 
 def test_summary_counts_failures_without_symptoms() -> None:
-    lines = lead_sentences(demo_report(*NAMES), "sliding", 22)
+    lines = lead_sentences(demo_report(*NAMES), 22)
     assert lines[0] == (
         "Of 48 failures, 14 were on a list before they happened; 22 had no symptoms "
         "(known only in a simulation)."
@@ -116,8 +118,8 @@ def test_summary_counts_failures_without_symptoms() -> None:
 
 
 def test_table_is_short_without_duplicates() -> None:
-    rows = short_table(demo_report(*NAMES), "sliding").splitlines()[1:]
+    rows = short_table(demo_report(*NAMES)).splitlines()[1:]
     assert [row.split("  ")[0] for row in rows][:2] == ["forewarn (blend)", "Fixed rules"]
     assert len(rows) == 6
-    many = short_table(demo_report(*NAMES, "cnn", "mlp", "lstm"), "sliding").splitlines()[1:]
+    many = short_table(demo_report(*NAMES, "cnn", "mlp", "lstm")).splitlines()[1:]
     assert len(many) == 8

@@ -98,15 +98,15 @@ def test_recovery_is_explained() -> None:
 def test_page_starts_with_miscalibration() -> None:
     fleet = {"blend_variable": FleetMetrics(0.1, (0.05, 0.2))}
     broken = calibration_metrics("broken", 60, ALARM, days=DAYS)
-    page = render_report(BacktestReport(fleet=fleet, promise={"variable": broken}))
+    page = render_report(BacktestReport("variable", fleet=fleet, promise={"variable": broken}))
     assert page.index("its probabilities are not calibrated") < page.index('id="fleet"')
     assert "Miscalibration was detected on 3 February 2025" in page
     holds = render_report(
-        BacktestReport(fleet=fleet, promise={"variable": calibration_metrics("kept")})
+        BacktestReport("variable", fleet=fleet, promise={"variable": calibration_metrics("kept")})
     )
     assert "its probabilities are not calibrated" not in holds
     assert 'id="calibration-monitor"' in holds
-    unknown = render_report(BacktestReport(fleet=fleet, promise={"variable": None}))
+    unknown = render_report(BacktestReport("variable", fleet=fleet, promise={"variable": None}))
     assert "its probabilities are not calibrated" not in unknown
 
 

@@ -7,7 +7,6 @@ from forewarn.pipelines.backtest.report_results import (
     Estimate,
     Method,
     best_result,
-    lead_strategy,
     rank_results,
     read_results,
 )
@@ -48,13 +47,6 @@ def test_best_result_has_value() -> None:
     assert top is not None
     assert top.method.name == "mlp"
     assert best_result([one for one in RESULTS if one.method.name == "cnn"], "model") is None
-
-
-def test_lead_strategy_is_first_run() -> None:
-    assert lead_strategy(RESULTS) == "sliding"
-    fixed = {"gbdt_fixed": FleetMetrics()}
-    assert lead_strategy(read_results(fixed, "list_precision")) == "fixed"
-    assert lead_strategy(read_results({**fixed, **SECTION}, "list_precision")) == "sliding"
 
 
 @pytest.mark.parametrize(

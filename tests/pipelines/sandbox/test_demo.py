@@ -10,7 +10,7 @@ from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtoco
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.sandbox.demo import _STRATEGY, _count_without_precursor, _failures
+from forewarn.pipelines.sandbox.demo import _count_without_precursor, _failures
 
 
 def test_failures_without_precursor_are_sudden(tmp_path: Path) -> None:
@@ -35,14 +35,14 @@ def test_score_failures_match_ground_truth(hours: list[float], tmp_path: Path) -
     ends = pd.Timestamp("2025-01-01T23:00Z") + pd.Timedelta("1D") * np.arange(len(hours))
     columns = {"gpu_serial": ["A", "B"], "window_end": ends, "hours_to_failure": hours}
     frame = pd.DataFrame(columns | {"label": np.isfinite(hours).astype("int8")})
-    frame.to_parquet(tmp_path / f"scores_{_STRATEGY}.parquet")
+    frame.to_parquet(tmp_path / "scores.parquet")
     truth = tmp_path / "truth.csv"
     truth.write_text("gpu_serial,failed_at,mechanism\nA,2025-01-02T12:00:00Z,sudden\n")
     spans = Nanoseconds(2 * HOUR), DAY
     protocol = EvaluationProtocol(
         Committee(("blend",), (("blend", 0.5),)), 0.5, 0.7, 0.5, *spans, 0
     )
-    table = _failures(protocol, None, tmp_path)
+    table = _failures(protocol, None, tmp_path / "scores.parquet")
     assert len(table) == failures
     assert _count_without_precursor(table, truth) == failures
 
