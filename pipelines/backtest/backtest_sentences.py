@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 Writer = Callable[[Estimate], str]
-_GOOD_SLOPE = (0.8, 1.25)
+_GOOD = (0.8, 1.25)  # of slope and ratio
 _INFORMATIVE_SLOPE = 0.5, 2.0  # wider intervals are uninformative
 _STRATEGY = {
     "expanding": "retrained each time on all earlier records",
@@ -258,11 +258,36 @@ def _and(names: Sequence[str]) -> str:
 
 
 def calibration_text(figures: CalibrationMetrics) -> str:
-    """Return whether the probabilities of the list are calibrated."""
+    """Return whether the probabilities of the list are calibrated, in level and in spread."""
+    return " ".join(filter(None, (_level_text(figures), _slope_text(figures))))
+
+
+def _level_text(figures: CalibrationMetrics) -> str:
+    """Return whether as many instances failed as the probabilities say; empty if unknown."""
+    ratio, n = read_estimate(figures, "ratio"), sum(group.count for group in figures.bins)
+    if ratio.value is None or not n:
+        return ""
+    observed = sum(group.positives for group in figures.bins)
+    text = (
+        f"{count(observed / ratio.value)} of {count(n)} instances were expected to fail and "
+        f"{count(observed)} did, {ratio.value:.2f} times as many"
+    )
+    if ratio.low is None or ratio.high is None:
+        return f"{text}; too few machines failed to give an interval."
+    text += f" ({amount(ratio.low, 2)} to {amount(ratio.high, 2)}): "
+    if ratio.low > 1.0 or ratio.high < 1.0:
+        slightly = "slightly " if _GOOD[0] <= ratio.value <= _GOOD[1] else ""
+        return f"{text}the probabilities are {slightly}too {'low' if ratio.low > 1.0 else 'high'}."
+    precise = _GOOD[0] <= ratio.low and ratio.high <= _GOOD[1]
+    return text + ("their level is right." if precise else "a right level is possible.")
+
+
+def _slope_text(figures: CalibrationMetrics) -> str:
+    """Return whether high and low probabilities differ by the right amount."""
     slope = read_estimate(figures, "slope")
     if slope.value is None:
         return "No slope could be fitted: too few positives, or no out-of-time scores."
-    low, high = _GOOD_SLOPE
+    low, high = _GOOD
     text = (
         f"Slope {slope.value:.2f} ({_slope_between(slope)}1 is perfect, {low} to {high} is good): "
     )
@@ -270,8 +295,8 @@ def calibration_text(figures: CalibrationMetrics) -> str:
         return text + "too few machines failed to give an interval."
     if low <= slope.value <= high:
         if _INFORMATIVE_SLOPE[0] <= slope.low and slope.high <= _INFORMATIVE_SLOPE[1]:
-            return text + "the probabilities are calibrated."
-        return text + "the interval is too wide to tell whether they are calibrated."
+            return text + "high and low probabilities differ by the right amount."
+        return text + "the interval is too wide to tell whether the spread is right."
     wrong, side = ("over", "high") if slope.value < low else ("under", "low")
     if slope.low <= high and low <= slope.high:
         return text + f"the interval is too wide to tell whether they are {wrong}confident."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.evaluation.bootstrap import percentile_interval
+from forewarn.features.array_types import Float64Array
 from forewarn.models.prediction.reliability import (
     Judged,
     calibration_slope,
@@ -35,13 +36,26 @@ class ProbabilityGroup:
 class CalibrationMetrics:
     """Groups of similar probabilities, lowest first, and the fit of a logistic calibration.
 
-    Slope and intercept are on the log-odds scale; None if they cannot be fitted.
+    Slope and intercept are on the log-odds scale; None if they cannot be fitted. The slope tells
+    whether high and low probabilities differ by the right amount, `ratio` whether their level is
+    right: with a slope of 1, all of them may still be too low.
+
+    Attributes
+    ----------
+    slope, intercept : float or None
+    slope_interval : tuple of float or None
+    bins : sequence of ProbabilityGroup
+    ratio : float or None
+        Observed positives for each expected one.
+    ratio_interval : tuple of float or None
     """
 
     slope: float | None = None
     slope_interval: tuple[float, float] | None = None
     intercept: float | None = None
     bins: Sequence[ProbabilityGroup] = ()
+    ratio: float | None = None
+    ratio_interval: tuple[float, float] | None = None
 
 
 def calibration_metrics(judged: Judged, draws: npt.NDArray[np.float64]) -> CalibrationMetrics:
@@ -52,7 +66,7 @@ def calibration_metrics(judged: Judged, draws: npt.NDArray[np.float64]) -> Calib
     judged : iterable of LabelledProbabilities
         Iterated several times.
     draws : ndarray of shape (n_draws, n_machines)
-        Bootstrap draws of machines, for the interval of the slope.
+        Bootstrap draws of machines, for the intervals.
     """
     groups = reliability(judged)
     bins = [
@@ -65,14 +79,26 @@ def calibration_metrics(judged: Judged, draws: npt.NDArray[np.float64]) -> Calib
     if not 0 < positives < n or groups[0].low == groups[-1].high:
         return CalibrationMetrics(bins=bins)
     slope, intercept = calibration_slope(judged)
-    few = len(_count_failing_machines(judged)) < _MIN_FAILING_MACHINES
-    bounds = None if few else percentile_interval(slope_draws(judged, (slope, intercept), draws))
-    return CalibrationMetrics(slope, bounds, intercept, bins)
+    observed, expected = _sums_by_machine(judged, draws.shape[1])
+    metrics = CalibrationMetrics(
+        slope=slope,
+        intercept=intercept,
+        bins=bins,
+        ratio=float(observed.sum() / expected.sum()),
+    )
+    if (observed > 0).sum() < _MIN_FAILING_MACHINES:
+        return metrics
+    return replace(
+        metrics,
+        slope_interval=percentile_interval(slope_draws(judged, (slope, intercept), draws)),
+        ratio_interval=percentile_interval((draws @ observed) / (draws @ expected)),
+    )
 
 
-def _count_failing_machines(judged: Judged) -> set[int]:
-    """Return the machines with a positive instance."""
-    machines: set[int] = set()
-    for _, labels, machine in judged:
-        machines.update(np.unique(machine[labels == 1]).tolist())
-    return machines
+def _sums_by_machine(judged: Judged, n_machines: int) -> tuple[Float64Array, Float64Array]:
+    """Return the number of positives and the sum of probabilities of each machine."""
+    observed, expected = np.zeros((2, n_machines))
+    for probabilities, labels, machine in judged:
+        observed += np.bincount(machine, labels == 1, minlength=n_machines)
+        expected += np.bincount(machine, probabilities, minlength=n_machines)
+    return observed, expected

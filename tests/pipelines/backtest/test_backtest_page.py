@@ -219,7 +219,7 @@ def test_baselines_are_below_models() -> None:
 
 def test_calibration_is_shown() -> None:
     text = text_of(full_page())
-    assert "Slope 0.93 (0.70 to 1.20; 1 is perfect, 0.8 to 1.25 is good): the probab" in text
+    assert "Slope 0.93 (0.70 to 1.20; 1 is perfect, 0.8 to 1.25 is good): high and" in text
     assert "Slopes of the other strategies: fixed: 0.61" in text
     without = report() | {"calibration": {"variable": {"slope": None, "bins": []}}}
     assert "No slope could be fitted" in text_of(render_report(as_report(without)))

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics, LeadTime
-from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
+from forewarn.evaluation.prediction.metrics.calibration_metrics import (
+    CalibrationMetrics,
+    ProbabilityGroup,
+)
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
 from forewarn.pipelines.backtest.backtest_sentences import (
@@ -120,11 +123,11 @@ def test_strategies_are_compared_method_by_method() -> None:
     [
         (0.5, None, "too few machines failed to give an interval"),
         (1.0, None, "too few machines failed to give an interval"),
-        (1.0, (0.4, 1.9), "the interval is too wide to tell whether they are calibrated"),
-        (1.0, (0.6, 2.1), "the interval is too wide to tell whether they are calibrated"),
+        (1.0, (0.4, 1.9), "the interval is too wide to tell whether the spread is right"),
+        (1.0, (0.6, 2.1), "the interval is too wide to tell whether the spread is right"),
         (0.5, (0.4, 0.7), "Slope 0.50 (0.40 to 0.70; 1 is perfect, 0.8 to 1.25 is good): the prob"),
         (0.7, (0.4, 0.9), "the interval is too wide to tell whether they are overconfident"),
-        (1.0, (0.5, 1.9), "the probabilities are calibrated."),
+        (1.0, (0.5, 1.9), "high and low probabilities differ by the right amount."),
         (1.6, (1.3, 1.9), "the probabilities are underconfident; high ones are too low"),
         (1.6, (1.1, 2.4), "the interval is too wide to tell whether they are underconfident"),
         (None, None, "No slope"),
@@ -134,3 +137,23 @@ def test_calibration_text_follows_slope(
     slope: float | None, interval: tuple[float, float] | None, words: str
 ) -> None:
     assert words in calibration_text(CalibrationMetrics(slope, interval))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "words"),
+    [
+        (1.5, (1.2, 1.8), "20 of 1,000 instances were expected to fail and 30 did, 1.50 times as"),
+        (1.5, (1.2, 1.8), "1.50 times as many (1.20 to 1.80): the probabilities are too low."),
+        (1.1, (1.02, 1.2), "the probabilities are slightly too low."),
+        (0.5, (0.4, 0.7), "the probabilities are too high."),
+        (1.0, (0.9, 1.2), "their level is right. Slope 1.00"),
+        (1.0, (0.6, 1.7), "a right level is possible."),
+        (1.5, None, "1.50 times as many; too few machines failed to give an interval."),
+    ],
+)
+def test_calibration_text_follows_level(
+    ratio: float, interval: tuple[float, float] | None, words: str
+) -> None:
+    bins = [ProbabilityGroup(0.01, 0.03, 500, 15), ProbabilityGroup(0.03, 0.03, 500, 15)]
+    metrics = CalibrationMetrics(1.0, (0.9, 1.1), 0.0, bins, ratio, interval)
+    assert words in calibration_text(metrics)
