@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from forewarn.features.array_types import Float32Array, Float64Array, Int8Array
 from forewarn.features.prediction.model_inputs import ModelInputs
+from forewarn.models.prediction.hyperparameters import Range
 from forewarn.models.prediction.linear.linear_table import LinearTable
 from forewarn.models.prediction.linear.logistic_fit import LogisticFit, fit_logistic
 from forewarn.models.prediction.linear.logistic_model import LogisticModel
@@ -18,9 +19,6 @@ __all__ = ["LinearModel"]
 # The positives of one failure are highly correlated: ten of them count as one observation. The
 # healthy instances together have the same weight as in the loss.
 _POSITIVES_PER_OBSERVATION = 10.0
-# Prior variance of a coefficient, and of the common factor of all columns, in log odds per standard
-# deviation among the healthy instances.
-_COLUMN_VARIANCE, _COMMON_VARIANCE = 0.003, 1.0
 # Minimum standard deviation of a column. It limits the effect of values that occur in about one of
 # a thousand instances.
 _MIN_DEVIATION = 0.05
@@ -43,6 +41,9 @@ class LinearModel(LogisticModel):
         Ignored: the optimum is unique.
     positive_weight : float
         Multiplies the weights of positives in the loss.
+    column_variance, common_variance : float
+        Prior variance of a coefficient, and of the common factor of all columns, in log odds per
+        standard deviation among the healthy instances.
 
     Attributes
     ----------
@@ -54,7 +55,21 @@ class LinearModel(LogisticModel):
     """
 
     table_: LinearTable
+    large_training_set: ClassVar[bool] = True
     _table_type: ClassVar[type[LinearTable]] = LinearTable
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        purge: int = 0,
+        positive_weight: float = 1.0,
+        column_variance: Annotated[float, Range(1e-9, 1e3, (3e-4, 0.03), log=True)] = 0.003,
+        common_variance: Annotated[float, Range(1e-6, 1e6)] = 1.0,
+    ) -> None:
+        super().__init__(seed=seed, purge=purge, positive_weight=positive_weight)
+        self.column_variance = column_variance
+        self.common_variance = common_variance
 
     def _fitted(
         self, columns: Float64Array, labels: Int8Array, weights: Float32Array
@@ -65,12 +80,14 @@ class LinearModel(LogisticModel):
         worth = observations / len(labels)
         among_healthy = np.where(labels == 0, weights, 0.0)
         spread = np.maximum(_deviation(columns, among_healthy), _MIN_DEVIATION)
-        direction = fit_logistic(columns / spread, labels, weights, _COLUMN_VARIANCE * worth)
+        direction = fit_logistic(columns / spread, labels, weights, self.column_variance * worth)
         step = direction.coefficients / spread
         along = np.einsum("ij,j->i", columns, step)
         # 1 if no column is informative.
         size = max(float(_deviation(along, among_healthy)), _MIN_DEVIATION * along.std()) or 1.0
-        together = fit_logistic(along[:, None] / size, labels, weights, _COMMON_VARIANCE * worth)
+        together = fit_logistic(
+            along[:, None] / size, labels, weights, self.common_variance * worth
+        )
         return LogisticFit(step * (together.coefficients[0] / size), together.intercept)
 
     @property

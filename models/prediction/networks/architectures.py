@@ -23,7 +23,7 @@ class CnnModel(NetworkModel):
 
     def build(self, keras: Any, length: int, n_channels: int, n_context: int) -> Any:
         """Return the untrained network."""
-        layers, ridge = keras.layers, keras.regularizers.L2(1e-3)
+        layers, ridge = keras.layers, keras.regularizers.L2(self.l2)
         sequence, context = _inputs(layers, length, n_channels, n_context)
         hidden = layers.SpatialDropout1D(0.1)(sequence)
         for halve in (False, True, False, False):
@@ -51,7 +51,7 @@ class MlpModel(NetworkModel):
 
     def build(self, keras: Any, length: int, n_channels: int, n_context: int) -> Any:
         """Return the untrained network."""
-        layers, ridge = keras.layers, keras.regularizers.L2(1e-3)
+        layers, ridge = keras.layers, keras.regularizers.L2(self.l2)
         sequence, context = _inputs(layers, length, n_channels, n_context)
         hidden = layers.Concatenate()([layers.Flatten()(sequence), context])
         # A level over a week tells a GPU from all others: with half of the inputs gone at a time
@@ -69,7 +69,7 @@ class LstmModel(NetworkModel):
 
     def build(self, keras: Any, length: int, n_channels: int, n_context: int) -> Any:
         """Return the untrained network."""
-        layers, ridge = keras.layers, keras.regularizers.L2(1e-3)
+        layers, ridge = keras.layers, keras.regularizers.L2(self.l2)
         sequence, context = _inputs(layers, length, n_channels, n_context)
         hidden = layers.SpatialDropout1D(0.1)(sequence)
         hidden = layers.LSTM(10, kernel_regularizer=ridge)(hidden)

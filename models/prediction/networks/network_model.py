@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
+from forewarn.models.prediction.hyperparameters import Range
 from forewarn.models.prediction.linear.bucket_scaling import InputScaling
 from forewarn.models.prediction.linear.log_odds import sigmoid
 from forewarn.models.prediction.linear.loss_weights import loss_weights
@@ -39,6 +40,10 @@ class NetworkModel:
         stopping.
     positive_weight : float
         Multiplies the weights of positives in the loss.
+    learning_rate : float
+        Of Adam.
+    l2 : float
+        Ridge penalty of every layer.
 
     Attributes
     ----------
@@ -58,10 +63,20 @@ class NetworkModel:
     network_: NumpyNetwork
     archive_: bytes
 
-    def __init__(self, *, seed: int, purge: int, positive_weight: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int,
+        purge: int,
+        positive_weight: float = 1.0,
+        learning_rate: Annotated[float, Range(1e-6, 1.0, (1e-3, 1e-2), log=True)] = 3e-3,
+        l2: Annotated[float, Range(0.0, 1.0, (1e-4, 1e-2), log=True)] = 1e-3,
+    ) -> None:
         self.seed = seed
         self.purge = purge
         self.positive_weight = positive_weight
+        self.learning_rate = learning_rate
+        self.l2 = l2
 
     def build(self, keras: Any, length: int, n_channels: int, n_context: int) -> Any:
         """Return a network from [(length, n_channels), (n_context,)] to log odds of shape (1,)."""
@@ -86,7 +101,14 @@ class NetworkModel:
         network = self.build(
             fresh_keras(self.seed), sequence.shape[1], sequence.shape[2], context.shape[1]
         )
-        self.n_epochs_ = train(network, examples, ends, seed=self.seed, purge=self.purge)
+        self.n_epochs_ = train(
+            network,
+            examples,
+            ends,
+            seed=self.seed,
+            purge=self.purge,
+            learning_rate=self.learning_rate,
+        )
         self.archive_ = write_archive(network)
         self.network_ = NumpyNetwork.from_parts(read_network(network))
         return self

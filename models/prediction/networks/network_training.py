@@ -17,7 +17,6 @@ from forewarn.models.tensorflow_runtime import keras, tensorflow
 
 __all__ = ["Examples", "split_by_time", "train"]
 
-_LEARNING_RATE = 3e-3
 _GRADIENT_NORM = 1.0
 # Label smoothing: few failures must not lead to ever more extreme scores.
 _LABEL_SMOOTHING = 0.05
@@ -60,9 +59,9 @@ class Examples:
 class _Trainer:
     """A network, its optimizer, their initial state, and the moving average of the weights."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, learning_rate: float) -> None:
         self._network = network
-        self._optimizer = keras().optimizers.Adam(_LEARNING_RATE)
+        self._optimizer = keras().optimizers.Adam(learning_rate)
         self._optimizer.build(network.trainable_variables)
         self._state = [*network.variables, *self._optimizer.variables]
         self._beginning = _values(self._state)
@@ -141,6 +140,7 @@ def train(
     *,
     seed: int,
     purge: int,
+    learning_rate: float,
 ) -> int:
     """Fit `network` in place and return the number of epochs.
 
@@ -161,8 +161,10 @@ def train(
         Seed of the batch order.
     purge : int
         Nanoseconds, one horizon.
+    learning_rate : float
+        Of Adam.
     """
-    trainer = _Trainer(network)
+    trainer = _Trainer(network, learning_rate)
     early, late = (np.flatnonzero(part) for part in split_by_time(ends, _VALIDATION_SHARE, purge))
     n_epochs = _FIXED_EPOCHS
     if _has_both_classes(examples.labels[early]) and _has_both_classes(examples.labels[late]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.model_inputs import InputColumns, ModelInputs
+from forewarn.models.prediction.hyperparameters import Hyperparameter
 from forewarn.models.prediction.linear.loss_weights import loss_weights
 from forewarn.models.prediction.linear.parameter_file import read_parameters, write_parameters
 from forewarn.models.prediction.linear.row_batches import row_batches, score_in_batches
@@ -33,7 +34,7 @@ _PARAMETERS = {
 
 
 class TreeModel:
-    """A failure model of 200 boosted trees; subclasses define the columns.
+    """A failure model of 200 boosted trees; subclasses define the columns and the parameters.
 
     LightGBM trains the trees and defines the file format. Scoring does not need LightGBM.
 
@@ -57,7 +58,7 @@ class TreeModel:
     trees_ : CompiledTrees
     """
 
-    parameters: ClassVar[Mapping[str, float]] = {}
+    large_training_set: ClassVar[bool] = True
     columns_: InputColumns
     feature_names: tuple[str, ...]
     text_: str
@@ -67,6 +68,11 @@ class TreeModel:
         self.seed = seed
         self.purge = purge
         self.positive_weight = positive_weight
+
+    @property
+    def parameters(self) -> dict[str, Hyperparameter]:
+        """Return the parameters of LightGBM."""
+        raise NotImplementedError
 
     def table(self, inputs: ModelInputs) -> npt.NDArray[np.float32]:
         """Return the columns, of shape (n, n_features)."""

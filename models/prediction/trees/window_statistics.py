@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 import numpy.typing as npt
 
 from forewarn.features.prediction.model_inputs import ModelInputs
+from forewarn.models.prediction.hyperparameters import Hyperparameter
 from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["WindowStatsGbdt"]
@@ -25,7 +23,10 @@ class WindowStatsGbdt(TreeModel):
     only the one-hot categories. Statistics ignore missing values and are NaN if all are missing.
     """
 
-    parameters: ClassVar[Mapping[str, float]] = {"learning_rate": 0.1, "num_leaves": 31}
+    @property
+    def parameters(self) -> dict[str, Hyperparameter]:
+        """Return the parameters of LightGBM."""
+        return {"learning_rate": 0.1, "num_leaves": 31}
 
     def table(self, inputs: ModelInputs) -> npt.NDArray[np.float32]:
         """Return all channels of each statistic in turn, then the categories."""
