@@ -11,7 +11,9 @@ from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import Wa
 from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.ensembles import Committee
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
 from forewarn.models.prediction.training_set import Recipe
+from forewarn.pipelines.config.model_plugins import check_models
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.files.location import Location
@@ -38,12 +40,14 @@ class Job:
     walk_settings : WalkForwardSettings
     notes : tuple of str
         Notes for the user about settings that were adapted to the records.
+    catalogue : ModelCatalogue
     """
 
     settings: Settings
     store: RecordStore
     walk_settings: WalkForwardSettings
     notes: tuple[str, ...]
+    catalogue: ModelCatalogue
 
     @property
     def configured(self) -> Strategy:
@@ -93,7 +97,7 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
     RecordsError, SettingsError, JobError
         If they do not fit together.
     """
-    store = open_store(records, settings)
+    store, catalogue = open_store(records, settings), settings.models.catalogue
     plan, fitting = settings.plan(store.columns())
     if not store.has_failures():
         raise JobError(
@@ -103,10 +107,11 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
     ensembles = settings.ensembles
     ensemble_models = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
     chosen = tuple(dict.fromkeys(models or ensemble_models))
+    _check_models(settings, catalogue, chosen)
     select_by, selection_notes = _select_by(settings, chosen, ensemble_models)
     half_life = settings.training.half_life * max(settings.training.lengths)
     walk_settings = WalkForwardSettings(
-        recipe=_recipe(settings, plan, chosen),
+        recipe=_recipe(settings, plan, chosen, catalogue),
         committee=_committee(settings, plan, chosen),
         models=chosen,
         training_spans=tuple(map(Nanoseconds, settings.training.lengths)),
@@ -118,7 +123,23 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
         select_over=settings.training.select_over,
         half_life=Nanoseconds(round(half_life)) if half_life else None,
     )
-    return Job(settings, store, walk_settings, (*fitting, *selection_notes))
+    return Job(settings, store, walk_settings, (*fitting, *selection_notes), catalogue)
+
+
+def _check_models(settings: Settings, catalogue: ModelCatalogue, chosen: Sequence[str]) -> None:
+    """Refuse models that are not installed, and hyperparameters that they do not have.
+
+    Raises
+    ------
+    JobError, PluginError
+        If there is one.
+    """
+    for name in chosen:
+        if name not in settings.models.names:
+            raise JobError(
+                f"--models: found {name!r}, expected names of {','.join(settings.models.names)}."
+            )
+    check_models(chosen, settings.models.hyperparameters, catalogue)
 
 
 def _select_by(
@@ -145,7 +166,9 @@ def _committee(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> 
     return Committee.from_models(chosen, ensembles.parallel, ensembles.cascade, *votes)
 
 
-def _recipe(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> Recipe:
+def _recipe(
+    settings: Settings, plan: FeaturePlan, chosen: Sequence[str], catalogue: ModelCatalogue
+) -> Recipe:
     training, cascade = settings.training, settings.ensembles.cascade
     return Recipe(
         plan=plan,
@@ -158,4 +181,6 @@ def _recipe(settings: Settings, plan: FeaturePlan, chosen: Sequence[str]) -> Rec
         seed=training.seed,
         tree_negatives=training.tree_negatives,
         max_instances=training.max_instances,
+        hyperparameters=settings.models.hyperparameters,
+        packages=catalogue.packages(chosen),
     )

@@ -181,7 +181,7 @@ def train_length(config: str, at: str, length: int) -> str:
 
     site = Site.from_config(config)
     job = open_job(site.records, site.settings)
-    registry = Registry(site.settings.registry, create=True)
+    registry = Registry.from_settings(site.settings, create=True)
     return train_recipe(
         job.store, job.walk_settings, parse_moment(at), Nanoseconds(length), registry
     )
@@ -195,7 +195,8 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
 
     site = Site.from_config(config)
     job = open_job(site.records, site.settings)
-    return retrain(job, parse_moment(at), Registry(site.settings.registry, create=True)).as_dict()
+    registry = Registry.from_settings(site.settings, create=True)
+    return retrain(job, parse_moment(at), registry).as_dict()
 
 
 def score_missing(config: str, days: Sequence[str]) -> str:
@@ -241,7 +242,7 @@ def _score_list(site: Site, at: int) -> AtRiskList:
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
-    registry = Registry(site.settings.registry, create=True)
+    registry = Registry.from_settings(site.settings, create=True)
     with registry.in_one_line():
         version = registry.champion_for(at)
     if version is None:
@@ -290,7 +291,7 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
     """Log the evaluation of the lists to MLflow, now that their labels are known."""
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
-    registry = Registry(site.settings.registry, create=True)
+    registry = Registry.from_settings(site.settings, create=True)
     tags = {"forewarn.kind": "review", "forewarn.day": day}
     if registry.find(tags):
         return

@@ -19,7 +19,10 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE
+from forewarn.models.prediction.hyperparameters import hyperparameters_of
+from forewarn.models.prediction.model_catalogue import BUILTIN
 from forewarn.pipelines.config.agent_policy import AgentPolicy
+from forewarn.pipelines.config.prediction_tables import ModelsTable
 from forewarn.pipelines.config.settings import Settings, parse_duration
 
 __all__ = ["Comments", "configuration_page", "documented_keys", "read_comments"]
@@ -117,10 +120,23 @@ def _tables(
     }
     if values:
         yield _Table(name, values, defaults)
+    if model is ModelsTable:
+        yield from _hyperparameter_tables(name)
     for key, table_model in inner.items():
         if table_model is not None:
             value = model.model_fields[key].default
             yield from _tables(*table_model, value if isinstance(value, BaseModel) else None)
+
+
+def _hyperparameter_tables(name: str) -> Iterator[_Table]:
+    """Yield a table of each kind of model; all networks have those of the CNN."""
+    for kind in ("gbdt", "linear", "cnn"):
+        declared = hyperparameters_of(BUILTIN.class_of(kind))
+        fields = {
+            key: FieldInfo(annotation=item.kind, default=item.default)
+            for key, item in declared.items()
+        }
+        yield _Table(f"{name}.{kind}", fields, None)
 
 
 def _inner_table(field: FieldInfo, key: str, above: str) -> tuple[type[BaseModel], str] | None:

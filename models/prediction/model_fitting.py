@@ -10,11 +10,9 @@ from threading import Lock
 from forewarn.features.threads import n_threads
 from forewarn.models.prediction.ensembles import CASCADE_FIRST
 from forewarn.models.prediction.failure_model import FailureModel
-from forewarn.models.prediction.linear.linear_model import LinearModel
-from forewarn.models.prediction.model_catalogue import make_model
+from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
 from forewarn.models.prediction.model_names import NETWORK_NAMES, TREE_NAMES, model_kind
 from forewarn.models.prediction.training_set import Recipe, TrainingSet
-from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["fit_model", "fit_models"]
 
@@ -23,25 +21,36 @@ __all__ = ["fit_model", "fit_models"]
 _BLAS_LOCK = Lock()
 
 
-def fit_model(recipe: Recipe, name: str, training: TrainingSet) -> FailureModel:
+def fit_model(
+    recipe: Recipe, name: str, training: TrainingSet, catalogue: ModelCatalogue = BUILTIN
+) -> FailureModel:
     """Fit one model; `cascade_first` is the cascade's first model, with its own positive weight."""
     weight = recipe.positive_weight
     if name == CASCADE_FIRST:
         name, weight = recipe.cascade_model, recipe.cascade_positive_weight
-    model = make_model(name, seed=recipe.seed, purge=recipe.horizon, positive_weight=weight)
-    if training.few is not None and not isinstance(model, TreeModel | LinearModel):
+    model = catalogue.make(
+        name,
+        seed=recipe.seed,
+        purge=recipe.horizon,
+        positive_weight=weight,
+        hyperparameters=recipe.hyperparameters.get(name),
+    )
+    if training.few is not None and not getattr(model, "large_training_set", False):
         training = training.few
     return model.fit(training.inputs, training.labels, training.weights, training.ends)
 
 
 def fit_models(
-    recipe: Recipe, training: TrainingSet, names: Sequence[str]
+    recipe: Recipe,
+    training: TrainingSet,
+    names: Sequence[str],
+    catalogue: ModelCatalogue = BUILTIN,
 ) -> dict[str, FailureModel]:
     """Fit the networks one after another and, on the other cores, the remaining models.
 
     Keras uses process-wide random generators, so two networks must not be fitted at the same time.
-    Linear models and baselines are fitted one at a time. Trees have their own tables and are fitted
-    in parallel, one per core.
+    Linear models, baselines and plug-in models are fitted one at a time. Trees have their own
+    tables and are fitted in parallel, one per core.
 
     Returns
     -------
@@ -61,7 +70,7 @@ def fit_models(
     def fit(name: str) -> FailureModel:
         alone = kinds[name] not in (*NETWORK_NAMES, *TREE_NAMES)
         with _BLAS_LOCK if alone else nullcontext():
-            return fit_model(recipe, name, training)
+            return fit_model(recipe, name, training, catalogue)
 
     with ThreadPoolExecutor(max(1, n_threads() - bool(networks))) as pool:
         others = {name: pool.submit(fit, name) for name in rest}

@@ -8,6 +8,7 @@ __all__ = [
     "LINEAR",
     "MODEL_NAMES",
     "NETWORK_NAMES",
+    "RESERVED_NAMES",
     "START_PREFIX",
     "TREE_NAMES",
     "model_kind",
@@ -20,6 +21,11 @@ TREE_NAMES = ("gbdt", "window_gbdt")
 BASELINE_NAMES = ("random", "last_value", "logistic", "window_gbdt")
 CASCADE_FIRST = "cascade_first"  # the cascade's first model, with its own loss
 START_PREFIX = "start_"  # prefix for models trained at another site
+# Names of scores, ensembles and tables, which no plug-in model may have.
+RESERVED_NAMES = frozenset(
+    {*MODEL_NAMES, *BASELINE_NAMES, CASCADE_FIRST}
+    | {"parallel", "cascade", "blend", "rules", "probability", "plugins"}
+)
 
 
 def model_kind(name: str, cascade_model: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,7 @@ from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import Committee
 from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
 from forewarn.models.prediction.predictor_files import (
     PREDICTOR_FORMAT,
     load_described,
@@ -49,6 +51,8 @@ class PredictorFacts:
         Action costs of the site, as in JSON.
     columns : dict or None
         Names of the columns in the records of the training, by our names.
+    hyperparameters : dict or None
+        Those that differ from the default, by model.
     """
 
     trained_at: str
@@ -65,6 +69,7 @@ class PredictorFacts:
     seed: int
     costs: dict[str, object] | None = None
     columns: dict[str, str] | None = None
+    hyperparameters: dict[str, dict[str, Any]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-serializable dict without unknown values."""
@@ -92,6 +97,8 @@ class Predictor:
     cascade_model : str
         Kind of the model behind the score `cascade_first`.
     facts : PredictorFacts
+    packages : mapping of str to str
+        Package and version of the plug-in models, by kind. Other versions do not load them.
     """
 
     encoder: Encoder
@@ -100,6 +107,7 @@ class Predictor:
     calibration: Calibration
     cascade_model: str
     facts: PredictorFacts
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     def scores(self, values: InstanceValues) -> dict[str, Float64Array]:
         """Return the scores of all models and of the rules, and their blend, for n instances."""
@@ -134,8 +142,12 @@ class Predictor:
         } | self._votes()
 
     def _votes(self) -> dict[str, Any]:
-        """Return the further voters; unused ones are omitted, as in older files."""
-        votes = {"start": list(self.committee.start), "linear": self.committee.linear}
+        """Return further voters and packages; unused ones are omitted, as in older files."""
+        votes: dict[str, Any] = {
+            "start": list(self.committee.start),
+            "linear": self.committee.linear,
+            "packages": dict(self.packages),
+        }
         return {name: value for name, value in votes.items() if value}
 
     def save(self, folder: Path) -> None:
@@ -143,15 +155,15 @@ class Predictor:
         save_described(folder, self.models, self._described())
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, catalogue: ModelCatalogue = BUILTIN) -> Self:
         """Read the files that `save` wrote.
 
         Raises
         ------
         PredictorError
-            If the folder holds no predictor, one of another format, or a damaged one.
+            See `load_described`.
         """
-        return load_described(folder, cls._from_saved)
+        return load_described(folder, cls._from_saved, catalogue)
 
     @classmethod
     def _from_saved(cls, saved: dict[str, Any], models: dict[str, FailureModel]) -> Self:
@@ -168,6 +180,7 @@ class Predictor:
             calibration=Calibration.from_dict(saved["calibration"]),
             cascade_model=saved["cascade_model"],
             facts=PredictorFacts.from_dict(saved["facts"]),
+            packages=saved.get("packages", {}),
         )
         # The file contains the digests, so naming the version does not require writing the models
         # again.

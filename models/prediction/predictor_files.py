@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from forewarn.features.errors import InputError
 from forewarn.models.finite_json import finite_json
 from forewarn.models.prediction.failure_model import FailureModel
-from forewarn.models.prediction.model_catalogue import load_model
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
 from forewarn.models.prediction.model_names import model_kind
 
 __all__ = [
@@ -92,14 +92,17 @@ def save_described(
 
 
 def load_described(
-    folder: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
+    folder: Path,
+    build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded],
+    catalogue: ModelCatalogue,
 ) -> Loaded:
     """Load a description and its models (`save_described`) and return the result of `build`.
 
     Raises
     ------
     PredictorError
-        If the folder holds no predictor, one of another format, or a damaged one.
+        If the folder holds no predictor, one of another format, or a damaged one, or if the
+        catalogue lacks a plug-in model or has another version of its package.
     """
     path = folder / DESCRIPTION
     while True:
@@ -109,7 +112,7 @@ def load_described(
             )
         text = path.read_bytes()
         try:
-            return _build(text, path, build)
+            return _build(text, path, build, catalogue)
         except PredictorError:
             # A training may have replaced the predictor meanwhile. In that case, read the new one.
             if path.is_file() and path.read_bytes() == text:
@@ -117,14 +120,18 @@ def load_described(
 
 
 def _build(
-    text: bytes, path: Path, build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded]
+    text: bytes,
+    path: Path,
+    build: Callable[[dict[str, Any], dict[str, FailureModel]], Loaded],
+    catalogue: ModelCatalogue,
 ) -> Loaded:
     saved = _checked(text, path)
     try:
         folder = path.parent / models_folder(saved["files"])
         _check_files(folder, saved["files"])
         kinds = {name: model_kind(name, saved["cascade_model"]) for name in saved["models"]}
-        models = {name: _load_model(kind, folder / name) for name, kind in kinds.items()}
+        _check_packages(path, saved.get("packages", {}), catalogue)
+        models = {name: _load_model(catalogue, kind, folder / name) for name, kind in kinds.items()}
         return build(saved, models)
     except PredictorError:
         raise
@@ -163,9 +170,25 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
             )
 
 
-def _load_model(kind: str, folder: Path) -> FailureModel:
+def _check_packages(path: Path, expected: Mapping[str, str], catalogue: ModelCatalogue) -> None:
+    """Refuse other versions of the packages that trained plug-in models."""
+    available = catalogue.packages(expected)
+    for name, package in expected.items():
+        if name not in available:
+            raise PredictorError(
+                f"{path}: model `{name}` needs the package {package}, expected it installed and "
+                f"`{name}` in `models.plugins` of the configuration."
+            )
+        if available[name] != package:
+            raise PredictorError(
+                f"{path}: model `{name}` was trained by {package}, found {available[name]}. "
+                "Install that version, or train again."
+            )
+
+
+def _load_model(catalogue: ModelCatalogue, kind: str, folder: Path) -> FailureModel:
     try:
-        return load_model(kind, folder)
+        return catalogue.load(kind, folder)
     except (
         Exception
     ) as error:  # the errors that Keras raises for a damaged archive are not documented

@@ -19,6 +19,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.builtin_rules import rule_scores
 from forewarn.models.prediction.calibration import Calibration, prior_correction
 from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
 from forewarn.models.prediction.model_fitting import fit_models
 from forewarn.models.prediction.model_names import START_PREFIX
 from forewarn.models.prediction.predictor import Predictor
@@ -121,12 +122,14 @@ class RecipeTrainer:
         Context manager that names the current stage, for time measurements.
     start : StartingPoint or None
         Models of another site that vote together with the trained ones.
+    catalogue : ModelCatalogue
     """
 
     recipe: Recipe
     cache: TrainingCache | None = None
     stage: Stage = _no_stage
     start: StartingPoint | None = None
+    catalogue: ModelCatalogue = BUILTIN
 
     def age_weighted(self, half_life: Nanoseconds | None) -> RecipeTrainer:
         """Return the same trainer with age weighting of instances."""
@@ -230,7 +233,7 @@ class RecipeTrainer:
         names: Sequence[str],
     ) -> TrainedRecipe:
         with self.stage("fits"):
-            models = fit_models(self.recipe, training, names)
+            models = fit_models(self.recipe, training, names, self.catalogue)
         models |= {} if self.start is None else self.start.models
         # The loss weights positives more than the training set does.
         positive = training.balance * self.recipe.positive_weight

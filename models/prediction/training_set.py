@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from forewarn.features.prediction.model_inputs import InstanceValues, ModelInput
 from forewarn.features.records.fleet_timeline import Fleet
 from forewarn.features.records.ordering import sampling_hash
 from forewarn.features.time_units import HOUR, Nanoseconds, RecordCount
+from forewarn.models.prediction.hyperparameters import Hyperparameter
 from forewarn.models.prediction.training_candidates import (
     KnownCounts,
     TrainingBudget,
@@ -72,6 +73,10 @@ class Recipe:
     max_instances : int
         Size limit of a training set, which bounds the cost of training on large fleets; 0: no
         limit.
+    hyperparameters : mapping of str to mapping
+        Those that differ from the default, by model.
+    packages : mapping of str to str
+        Package and version of the plug-in models, by model.
     """
 
     plan: FeaturePlan
@@ -85,6 +90,8 @@ class Recipe:
     tree_negatives: float = _MAX_POSITIVE_REPEATS
     half_life: Nanoseconds | None = None
     max_instances: int = 0
+    hyperparameters: Mapping[str, Mapping[str, Hyperparameter]] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def step_records(self) -> RecordCount:

@@ -29,7 +29,6 @@ from forewarn.pipelines.at_risk.flagging_criteria import FlaggingCriteria
 from forewarn.pipelines.at_risk.past_alerts import past_calibration
 from forewarn.pipelines.at_risk.reasons import Contributions
 from forewarn.pipelines.config.settings import Settings
-from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.storage.files.location import Location
@@ -46,23 +45,24 @@ BUILTIN_RULES = "builtin:rules"
 
 
 def load_predictor(
-    model: str, registry: RegistryTable | None = None, option: str = "--model"
+    model: str, settings: Settings | None = None, option: str = "--model"
 ) -> Predictor:
     """Load a predictor from a folder or, given an MLflow URI, from a registry.
 
     Raises
     ------
     JobError, RegistryError
-        If there is none.
+        If there is none, or it needs a plug-in model that the settings do not allow.
     """
+    settings = settings or Settings()
     if ":/" in model:
         # Imported here because MLflow takes a second to import and folders do not need it.
         from forewarn.pipelines.storage.registry.model_registry import Registry
 
-        return Registry(registry or RegistryTable()).load(model)
+        return Registry.from_settings(settings).load(model)
     require_all_regular(Path(model))
     try:
-        return Predictor.load(Path(model))
+        return Predictor.load(Path(model), settings.models.catalogue)
     except OSError as error:
         reason = error.strerror or error
         raise JobError(f"{option} {error.filename or model}: cannot be read ({reason}).") from None

@@ -29,6 +29,7 @@ from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
 from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import WalkForwardSettings
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, HOUR
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
 from forewarn.models.prediction.predictor_files import PREDICTOR_FORMAT
 from forewarn.models.prediction.trained_recipe import MIN_POSITIVES, RecipeTrainer
 from forewarn.pipelines.backtest.backtest_page import render_report
@@ -97,7 +98,7 @@ def run_backtest(
     # Workers start first, so that a wrong address is reported immediately rather than hours later.
     with executor.started() as slices, _progress(out, made_of) as progress:
         done = FinishedRetrainings(progress, strategies)
-        walk = _new_walk_forward(records, progress, stages)
+        walk = _new_walk_forward(records, progress, stages, job.catalogue)
         _run_retrainings(walk, records, done, times)
         records.refuse_changes(made_of["records"])
         with stages("evaluate"):
@@ -164,11 +165,12 @@ def _times(
 
 
 def _new_walk_forward(
-    records: WindowedRecords, progress: ProgressFolder, stages: Stages
+    records: WindowedRecords, progress: ProgressFolder, stages: Stages, catalogue: ModelCatalogue
 ) -> WalkForward:
     """Return a walk-forward backtest without windows."""
     settings = records.settings
-    trainer = RecipeTrainer(settings.recipe, SavedRecipes(progress, settings), stages)
+    recipes = SavedRecipes(progress, settings, catalogue)
+    trainer = RecipeTrainer(settings.recipe, recipes, stages, catalogue=catalogue)
     walk = records.walk(settings, trainer)
     walk.compared = ComparisonRows(settings, records.fleet, records.survey.seen_before)
     return walk

@@ -19,6 +19,7 @@ from forewarn.evaluation.prediction.walk_forward.walk_forward_settings import Wa
 from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
 from forewarn.features.prediction.instances import Instances
 from forewarn.features.time_units import Nanoseconds
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 from forewarn.pipelines.backtest.progress_folder import ProgressFolder
 from forewarn.pipelines.runtime.timestamps import format_iso
@@ -40,12 +41,14 @@ class SavedRecipes:
     ----------
     progress : ProgressFolder
     settings : WalkForwardSettings
+    catalogue : ModelCatalogue
     kind : str
         Distinguishes recipes of one span with and without age weighting.
     """
 
     progress: ProgressFolder
     settings: WalkForwardSettings
+    catalogue: ModelCatalogue
     kind: str = _RECIPE
 
     def _name(self, moment: int, training_span: Nanoseconds) -> str:
@@ -56,7 +59,7 @@ class SavedRecipes:
         name = self._name(moment, training_span)
         if self.progress.facts(name) is None:
             return None
-        return load_recipe(self.progress.path(name), training_span)
+        return load_recipe(self.progress.path(name), training_span, self.catalogue)
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Store a recipe until its retraining is finished."""
@@ -69,7 +72,7 @@ class SavedRecipes:
 
     def age_weighted(self) -> SavedRecipes:
         """Return the cache of recipes with age weighting."""
-        return SavedRecipes(self.progress, self.settings, _AGE_WEIGHTED)
+        return SavedRecipes(self.progress, self.settings, self.catalogue, _AGE_WEIGHTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,8 @@ class FinishedRetrainings:
             if walk.fixed is None:
                 facts = self.progress.facts(path.parent.name)
                 span = None if facts is None else facts["fixed"]
-                walk.fixed = None if span is None else load_recipe(path, span)
+                catalogue = walk.trainer.catalogue
+                walk.fixed = None if span is None else load_recipe(path, span, catalogue)
 
     def frames_of(self, strategy: str) -> list[Path]:
         """Return the score files of a strategy, in order of time."""

@@ -43,10 +43,14 @@ def add_config_command(commands: Commands) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from forewarn.pipelines.config.config_check import check_config
+    from forewarn.pipelines.config.model_plugins import check_models
 
     if args.config is None:
         raise OptionsError("no configuration found, expected --config FILE or ./forewarn.toml.")
-    columns = _record_columns(args.config, load_config_option(args))
+    settings = load_config_option(args)
+    models = settings.models
+    check_models(models.plugins, models.hyperparameters, models.catalogue)
+    columns = _record_columns(args.config, settings)
     result = check_config(args.config, columns)
     if args.json:
         print(json.dumps(result.to_dict()))

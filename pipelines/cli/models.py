@@ -52,7 +52,7 @@ def _retrain(args: argparse.Namespace) -> int:
     job = open_job(args.records, settings)
     for text in job.notes:
         note(text)
-    registry = Registry(settings.registry, create=True)
+    registry = Registry.from_settings(settings, create=True)
     try:
         result = retrain(job, args.at, registry)
     except InputError:
@@ -104,7 +104,7 @@ def add_models(commands: Commands) -> None:
 def _registry(args: argparse.Namespace) -> Registry:
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
-    return Registry(load_config_option(args).registry)
+    return Registry.from_settings(load_config_option(args))
 
 
 def _facts(version: Version) -> dict[str, object]:

@@ -37,9 +37,8 @@ def _strategies(text: str) -> tuple[str, ...]:
 
 
 def _models(text: str) -> tuple[str, ...]:
-    from forewarn.models.prediction.model_names import MODEL_NAMES
-
-    return parse_names(text, MODEL_NAMES)
+    """Parse names of models; the configuration says which ones exist (`open_job`)."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def add_doctor(commands: Commands) -> None:
@@ -95,7 +94,8 @@ def add_backtest(commands: Commands) -> None:
         "--models",
         type=_models,
         metavar="NAMES",
-        help="among cnn,mlp,gbdt,lstm,linear (default: those of the ensembles)",
+        help="among cnn,mlp,gbdt,lstm,linear and those of `models.plugins` "
+        "(default: those of the ensembles)",
     )
     command.add_argument(
         "--strategies",
@@ -163,7 +163,7 @@ def _train(args: argparse.Namespace) -> int:
         note(text)
     start = None
     if args.start_from:
-        start = load_predictor(args.start_from, job.settings.registry, "--start-from")
+        start = load_predictor(args.start_from, job.settings, "--start-from")
     predictor = train_predictor(job, args.at, args.model, start)
     span, recorded = predictor.facts.train_length_days, predictor.facts.days_of_records
     days = f"{min(span, recorded):.3g} days"
@@ -231,7 +231,7 @@ def _score(args: argparse.Namespace) -> int:
         made = score_with_rules(load_config_option(args), args.records, args.at)
     else:
         settings = load_config_option(args)
-        predictor = load_predictor(args.model, settings.registry)
+        predictor = load_predictor(args.model, settings)
         made = score_with(
             predictor,
             args.model,

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.errors import InputError
+from forewarn.pipelines.config import CONFIG_VARIABLE
 from forewarn.pipelines.runtime.terminal import print_error
 
 __all__ = ["CONFIG_VARIABLE", "SiteDefault", "fill_site_defaults", "find_config", "site_path"]
-
-CONFIG_VARIABLE = "FOREWARN_CONFIG"
-"""Environment variable with the path of the configuration."""
 
 _LOCAL_CONFIG = Path("forewarn.toml")
 _SYSTEM_CONFIG = Path("/etc/forewarn/forewarn.toml")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from forewarn.evaluation.prediction.metrics.action_costs import ACTIONS, ActionCosts
 from forewarn.features.records.column_names import ColumnNames
 from forewarn.features.records.record_table import FAILURE, SERIAL, TIMESTAMP, FeatureKinds
 from forewarn.features.telemetry.telemetry_rows import COUNTERS, GAUGES
-from forewarn.models.prediction.model_names import MODEL_NAMES
+from forewarn.models.prediction.model_names import MODEL_NAMES, RESERVED_NAMES, START_PREFIX
 from forewarn.pipelines.config.toml_tables import (
     ColumnName,
     Count,
@@ -23,6 +23,10 @@ from forewarn.pipelines.config.toml_tables import (
     parse_duration,
 )
 
+if TYPE_CHECKING:
+    from forewarn.models.prediction.hyperparameters import Hyperparameter
+    from forewarn.models.prediction.model_catalogue import ModelCatalogue
+
 __all__ = [
     "DEFAULT_COLUMNS",
     "EnsemblesTable",
@@ -30,6 +34,7 @@ __all__ = [
     "FeaturesTable",
     "GateTable",
     "ListTable",
+    "ModelsTable",
     "RecordsTable",
     "TrainingTable",
     "WindowsTable",
@@ -139,13 +144,48 @@ class TrainingTable(StrictTable):
         return self
 
 
-def _model_name(name: str) -> str:
-    if name not in MODEL_NAMES:
-        raise ValueError(f"expected one of {', '.join(MODEL_NAMES)}")
-    return name
+ModelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
-ModelName = Annotated[str, AfterValidator(_model_name)]
+class ModelsTable(StrictTable):
+    """Plug-in models that may be loaded, and hyperparameters: `[models.NAME]`."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, dict[str, bool | int | float | str]] = Field(init=False)
+
+    plugins: tuple[ModelName, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all models that can be trained."""
+        return (*MODEL_NAMES, *self.plugins)
+
+    @property
+    def hyperparameters(self) -> dict[str, dict[str, Hyperparameter]]:
+        """The hyperparameters that are set, by model."""
+        return {name: dict(values) for name, values in (self.__pydantic_extra__ or {}).items()}
+
+    @property
+    def catalogue(self) -> ModelCatalogue:
+        """The built-in models and the installed plug-ins among the allowed ones."""
+        # Imported here: a collector reads a configuration too, and loads no models.
+        from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
+        from forewarn.pipelines.config.model_plugins import find_plugins
+
+        return ModelCatalogue(find_plugins(self.plugins)) if self.plugins else BUILTIN
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.plugins:
+            if name in RESERVED_NAMES or name.startswith(START_PREFIX):
+                raise ValueError(f"`models.plugins` names `{name}`, expected a name not in use")
+        for name in self.hyperparameters:
+            if name not in self.names:
+                raise ValueError(
+                    f"`models.{name}` names no model, expected one of {', '.join(self.names)}, "
+                    "or a name that is in `models.plugins`"
+                )
+        return self
 
 
 class EnsemblesTable(StrictTable):

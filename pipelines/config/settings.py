@@ -21,6 +21,7 @@ from forewarn.pipelines.config.prediction_tables import (
     FeaturesTable,
     GateTable,
     ListTable,
+    ModelsTable,
     RecordsTable,
     TrainingTable,
     WindowsTable,
@@ -167,6 +168,7 @@ class Settings(StrictTable):
     windows: WindowsTable = WindowsTable()
     features: FeaturesTable = FeaturesTable(**DEFAULT_COLUMNS)  # type: ignore[arg-type]  # of six kinds
     training: TrainingTable = TrainingTable()
+    models: ModelsTable = ModelsTable()
     ensembles: EnsemblesTable = EnsemblesTable()
     evaluation: EvaluationTable = EvaluationTable()
     detection: DetectionTable = Field(default_factory=DetectionTable)
@@ -205,6 +207,13 @@ class Settings(StrictTable):
                 "`windows` and `features.history` span over a hundred years, expected less"
             )
         members = {*self.ensembles.parallel, *(name for name, _ in self.ensembles.cascade)}
+        unknown = sorted(members.difference(self.models.names))
+        if unknown:
+            key = "parallel" if unknown[0] in self.ensembles.parallel else "cascade"
+            raise ValueError(
+                f"`ensembles.{key}` names {unknown[0]!r}, expected one of "
+                f"{', '.join(self.models.names)}, or a name that is in `models.plugins`"
+            )
         choices = {"parallel", "cascade", *members}
         if self.training.select_by not in choices:
             raise ValueError(

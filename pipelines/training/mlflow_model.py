@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from forewarn.features.records.fleet_timeline import build_timeline
 from forewarn.features.time_units import DAY
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.at_risk.fleet_scoring import score_with
+from forewarn.pipelines.config import CONFIG_VARIABLE
+from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 from forewarn.pipelines.storage.records.record_store import RecordStore
 
@@ -74,7 +77,10 @@ def _load_pyfunc(path: str) -> ServedPredictor:
     folder = Path(path)
     if not (folder / "predictor.json").exists():
         folder = folder / "predictor"
-    return ServedPredictor(Predictor.load(folder))
+    # MLflow passes no configuration; the one that the environment names allows plug-in models.
+    config = os.environ.get(CONFIG_VARIABLE)
+    settings = load_settings(Path(config) if config else None)
+    return ServedPredictor(Predictor.load(folder, settings.models.catalogue))
 
 
 def input_example(store: RecordStore, last: int, plan: FeaturePlan) -> pd.DataFrame:

@@ -21,6 +21,8 @@ from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.calibration import Calibration
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
+from forewarn.models.prediction.model_names import model_kind
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
 from forewarn.models.prediction.trained_recipe import (
     MIN_POSITIVES,
@@ -124,7 +126,8 @@ def trained_walk(
     settings, start = _warm_start(start_from, job.walk_settings, moment)
     with stages("read records"):
         records = _read(job.store, settings, moment)
-    walk = records.walk(settings, RecipeTrainer(settings.recipe, cache, stages, start))
+    trainer = RecipeTrainer(settings.recipe, cache, stages, start, job.catalogue)
+    walk = records.walk(settings, trainer)
     walk.span_in_use = span_in_use
     earliest = records.fleet.first if start_from is None else _trained_at(start_from)
     starts = [window for window in records.surveyed_times if earliest <= window < moment]
@@ -153,6 +156,7 @@ def trained_walk(
             moment,
             job.settings.list,
         ),
+        packages=_packages(trained, settings.recipe.cascade_model, job.catalogue),
     )
     # Models are compared on whole windows; the newest one was scored for calibration only.
     walk.windows[:] = [window for window in walk.windows if window.start <= newest]
@@ -284,6 +288,13 @@ def _failures_within(known: Timeline, reach: int, moment: int) -> int:
     return int((known.failures.failed_at >= moment - reach).sum())
 
 
+def _packages(
+    trained: TrainedRecipe, cascade_model: str, catalogue: ModelCatalogue
+) -> dict[str, str]:
+    """Return package and version of the plug-in models of a recipe, by kind."""
+    return catalogue.packages({model_kind(name, cascade_model) for name in trained.models})
+
+
 def _facts(
     records: WindowedRecords,
     walk: WalkForward,
@@ -308,4 +319,6 @@ def _facts(
         seed=recipe.seed,
         costs=None if table.costs is None else table.costs.to_dict(),
         columns=dict(records.store.names.pairs) or None,
+        hyperparameters={name: dict(chosen) for name, chosen in recipe.hyperparameters.items()}
+        or None,
     )

@@ -52,7 +52,7 @@ def train_recipe(
     registry.abandon(tags)
     with registry.run(f"{format_iso(start)[:10]}, ahead", tags) as run:
         cache = RecipeCache(registry, settings, run)
-        trainer = RecipeTrainer(settings.recipe, cache)
+        trainer = RecipeTrainer(settings.recipe, cache, catalogue=registry.catalogue)
         span, names = training_span, settings.names
         first = settings.reads_from(start)
         expands = settings.strategy is Strategy.EXPANDING
@@ -126,7 +126,7 @@ class RecipeCache:
         """Return the recipe of a run; write a note and return None if its files are damaged."""
         try:
             with self.registry.attached(run, "recipe") as folder:
-                return load_recipe(folder, training_span)
+                return load_recipe(folder, training_span, self.registry.catalogue)
         except (ValueError, TypeError, LookupError, OSError, MlflowException) as error:
             self.registry.end(run, "FAILED")  # prevents further attempts
             reason = " ".join(str(error).split())[:160]

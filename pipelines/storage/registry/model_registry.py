@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
 from forewarn.models.prediction.predictor import Predictor
 from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 from forewarn.pipelines.storage.registry.mlflow_experiment import Experiment, RegistryError
@@ -22,6 +23,8 @@ from forewarn.pipelines.storage.registry.registered_version import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forewarn.pipelines.config.settings import Settings
+
 __all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError"]
 
 CHAMPION, CHALLENGER = "champion", "challenger"
@@ -30,7 +33,20 @@ _LOADER = "forewarn.pipelines.training.mlflow_model"
 
 @dataclass(slots=True)
 class Registry(Experiment):
-    """One experiment and one registered model."""
+    """One experiment and one registered model.
+
+    Attributes
+    ----------
+    catalogue : ModelCatalogue
+        Models that predictors may load.
+    """
+
+    catalogue: ModelCatalogue = BUILTIN
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, create: bool = False) -> Self:
+        """Return the registry of a site; with `create`, make it if there is none."""
+        return cls(settings.registry, create=create, catalogue=settings.models.catalogue)
 
     def register(
         self,
@@ -193,7 +209,7 @@ class Registry(Experiment):
         try:
             with scratch_folder() as folder:
                 downloaded = mlflow.artifacts.download_artifacts(uri, dst_path=str(folder))
-                return Predictor.load(Path(downloaded) / "data" / "predictor")
+                return Predictor.load(Path(downloaded) / "data" / "predictor", self.catalogue)
         except (mlflow.MlflowException, SQLAlchemyError) as error:
             detail = " ".join(str(error).replace(self.table.store, self.address).split())[:160]
             raise RegistryError(

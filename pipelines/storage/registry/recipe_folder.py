@@ -9,6 +9,7 @@ from typing import Any
 from forewarn.features.prediction.encoder import Encoder
 from forewarn.features.time_units import Nanoseconds
 from forewarn.models.prediction.failure_model import FailureModel
+from forewarn.models.prediction.model_catalogue import ModelCatalogue
 from forewarn.models.prediction.predictor_files import load_described, save_described
 from forewarn.models.prediction.trained_recipe import TrainedRecipe
 
@@ -26,7 +27,9 @@ def save_recipe(folder: Path, trained: TrainedRecipe, cascade_model: str) -> Non
     save_described(folder, trained.models, described)
 
 
-def load_recipe(folder: Path, training_span: Nanoseconds) -> TrainedRecipe:
+def load_recipe(
+    folder: Path, training_span: Nanoseconds, catalogue: ModelCatalogue
+) -> TrainedRecipe:
     """Read a recipe written by `save_recipe`; its scores are identical.
 
     Raises
@@ -42,4 +45,4 @@ def load_recipe(folder: Path, training_span: Nanoseconds) -> TrainedRecipe:
         encoder = Encoder.from_dict(saved["encoder"])
         return TrainedRecipe(training_span, encoder, models, balance, prevalence)
 
-    return load_described(folder, recipe_of)
+    return load_described(folder, recipe_of, catalogue)

@@ -22,8 +22,14 @@ from forewarn.features.records.record_table import FeatureKinds
 from forewarn.features.time_units import DAY, HOUR, RecordCount
 from forewarn.models.prediction.calibration import Calibration
 from forewarn.models.prediction.ensembles import CASCADE_FIRST, Committee
+from forewarn.models.prediction.model_catalogue import ModelCatalogue, PluginModel
 from forewarn.models.prediction.predictor import Predictor, PredictorFacts
-from forewarn.models.prediction.predictor_files import content_digest, digests_in, models_folder
+from forewarn.models.prediction.predictor_files import (
+    PredictorError,
+    content_digest,
+    digests_in,
+    models_folder,
+)
 from forewarn.models.prediction.trees.gbdt import GbdtModel
 
 LENGTH = 4
@@ -357,3 +363,56 @@ def test_partial_copy_is_refused(folder: Path) -> None:
     assert done.returncode == 0, done.stderr.splitlines()[:1]
     assert done.stdout.startswith("refused: ")
     assert str(folder) in done.stdout
+
+
+# --- plug-in models ----------------------------------------------------------------------------
+
+
+def plugin(package: str = "site-models", version: str = "1.2") -> ModelCatalogue:
+    return ModelCatalogue({"site": PluginModel(package, version, lambda: GbdtModel)})
+
+
+@pytest.fixture
+def plugin_folder(predictor: Predictor, tmp_path: Path) -> Path:
+    """Return a predictor whose model comes from another package."""
+    models = {"site": predictor.models["gbdt"], CASCADE_FIRST: predictor.models[CASCADE_FIRST]}
+    committee = Committee(("site",), ((CASCADE_FIRST, 0.05),))
+    packages = plugin().packages(["site"])
+    of_site = replace(
+        predictor, models=models, committee=committee, cascade_model="site", packages=packages
+    )
+    of_site.save(tmp_path)
+    return tmp_path
+
+
+def test_predictor_records_package_of_plugin(plugin_folder: Path) -> None:
+    assert description_of(plugin_folder)["packages"] == {"site": "site-models 1.2"}
+    loaded = Predictor.load(plugin_folder, plugin())
+    assert loaded.packages == {"site": "site-models 1.2"}
+    assert np.isfinite(loaded.scores(values_of(5, seed=3))["blend"]).all()
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "expected"),
+    [
+        (ModelCatalogue(), "model `site` needs the package site-models 1.2, expected it installed"),
+        (plugin(version="1.3"), "was trained by site-models 1.2, found site-models 1.3"),
+        (plugin("other-models"), "was trained by site-models 1.2, found other-models 1.2"),
+    ],
+)
+def test_other_package_of_plugin_is_refused(
+    plugin_folder: Path, catalogue: ModelCatalogue, expected: str
+) -> None:
+    with pytest.raises(PredictorError, match=re.escape(expected)) as caught:
+        Predictor.load(plugin_folder, catalogue)
+    assert "\n" not in str(caught.value)
+
+
+def test_version_changes_with_package(predictor: Predictor) -> None:
+    assert replace(predictor, packages={"site": "site-models 2"}).version != predictor.version
+
+
+def test_facts_hold_hyperparameters(predictor: Predictor, tmp_path: Path) -> None:
+    facts = replace(FACTS, hyperparameters={"gbdt": {"num_leaves": 15}})
+    replace(predictor, facts=facts).save(tmp_path)
+    assert Predictor.load(tmp_path).facts == facts

@@ -381,7 +381,7 @@ def test_models_are_fitted_in_parallel_with_networks(
     _, training = one_training_set(RECIPE, timeline, instances)
     met, order = threading.Barrier(2), list[str]()
 
-    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+    def fit(_: Recipe, name: str, training: TrainingSet, *_catalogue: object) -> str:
         if name in ("mlp", "gbdt"):
             met.wait(timeout=30)
         order.append(name)
@@ -401,7 +401,7 @@ def test_trees_are_fitted_in_parallel(
 ) -> None:
     met, linear, most = threading.Barrier(2), list[str](), list[int]()
 
-    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+    def fit(_: Recipe, name: str, training: TrainingSet, *_catalogue: object) -> str:
         assert len(training.labels)
         if name in ("gbdt", CASCADE_FIRST):
             met.wait(timeout=30)
@@ -444,7 +444,7 @@ def test_failed_fit_stops_all_fits(
     others = ["gbdt", *(f"other {n}" for n in range(2_000))]
     fitted = list[str]()
 
-    def fit(_: Recipe, name: str, training: TrainingSet) -> str:
+    def fit(_: Recipe, name: str, training: TrainingSet, *_catalogue: object) -> str:
         assert len(training.labels)
         if name == wrong:
             raise MemoryError(name)

@@ -230,7 +230,7 @@ def _no_room() -> None:
 def test_unreadable_predictor_is_refused(
     site: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def refused(folder: Path) -> None:
+    def refused(folder: Path, _: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder / "predictor.json"))
 
     monkeypatch.setattr(Predictor, "load", refused)

@@ -217,7 +217,7 @@ def test_unknown_key_is_named(text: str, key: str) -> None:
         ("[training]\npositive_weight = 0.0", "training.positive_weight", "0.0"),
         ("[training]\npositive_weight = nan", "training.positive_weight", "nan"),
         ("[ensembles]\nparallel = []", "ensembles.parallel", "[]"),
-        ("[ensembles]\nparallel = ['rnn']", "ensembles.parallel.0", "'rnn'"),
+        ("[ensembles]\nparallel = ['rnn']", "ensembles.parallel", "'rnn'"),
         ("[ensembles]\ncascade = [['cnn', 0.0]]", "ensembles.cascade.0.1", "0.0"),
         ("[ensembles]\ncascade = [['cnn', 1.1]]", "ensembles.cascade.0.1", "1.1"),
         ("[ensembles]\ncascade = ['cnn']", "ensembles.cascade.0", "'cnn'"),

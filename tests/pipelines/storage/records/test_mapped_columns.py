@@ -164,7 +164,7 @@ def test_model_remembers_the_names(fleet: Path, tmp_path: Path) -> None:
     theirs = renamed(fleet, tmp_path / "theirs", NAMES)
     options = ["--config", config(tmp_path, NAMES, rest), "--model", str(tmp_path / "model")]
     assert main(["train", "--records", str(theirs), "--at", AT, *options]) == 0
-    predictor = load_predictor(str(tmp_path / "model"), Settings().registry)
+    predictor = load_predictor(str(tmp_path / "model"), Settings())
     assert predictor.facts.columns == NAMES
     words = ["score", "--records", str(theirs), "--model", str(tmp_path / "model"), "--at", AT]
     assert main([*words, "--out", str(tmp_path / "lists")]) == 0
