@@ -12,6 +12,7 @@ from forewarn.models.detection.fitting.threshold_fitting import (
     PeakScore,
     Suspect,
     find_suspects,
+    fit_joint_threshold,
     fit_thresholds,
     peak_scores,
 )
@@ -228,16 +229,15 @@ def with_thresholds(
     """
     stable = detector.rules.mode == "forewarn"
     stable = stable and have_stable_names(model.healthy for model in models)
-    joint = {metric: tasks for metric, tasks in peaks.items() if metric == JOINT}
     alone = {metric: tasks for metric, tasks in peaks.items() if metric != JOINT}
     thresholds = fit_thresholds(alone, _share(models, terms), out, stable_names=stable)
-    thresholds |= fit_thresholds(joint, terms.per_day * _JOINT_SHARE, out, stable_names=stable)
-    n_joint = sum(task not in out for task in peaks.get(JOINT, {}))
+    joint = {task: peak for task, peak in peaks.get(JOINT, {}).items() if task not in out}
+    per_day = terms.per_day * _JOINT_SHARE
     return replace(
         detector,
         metrics=tuple(replace(model, threshold=thresholds[model.name]) for model in models),
-        joint=thresholds[JOINT] if n_joint else None,
-        joint_names=n_joint >= terms.joint_min_tasks,
+        joint=fit_joint_threshold(joint, per_day, stable_names=stable) if joint else None,
+        joint_names=len(joint) >= terms.joint_min_tasks,
     )
 
 

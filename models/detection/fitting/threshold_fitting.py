@@ -14,12 +14,20 @@ from forewarn.models.detection.fitting.machine_levels import machine_levels
 from forewarn.models.detection.joint_score import JOINT
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import Task
-from forewarn.models.detection.threshold import Threshold, fit_threshold, log_scores, pooled_spread
+from forewarn.models.detection.threshold import (
+    JOINT_PRIOR_SPREAD,
+    PRIOR_SPREAD,
+    Threshold,
+    fit_threshold,
+    log_scores,
+    pooled_spread,
+)
 
 __all__ = [
     "PeakScore",
     "Suspect",
     "find_suspects",
+    "fit_joint_threshold",
     "fit_thresholds",
     "peak_scores",
     "sample_windows",
@@ -32,6 +40,7 @@ _FOLDS = 10
 _MAX_ALARM_SHARE = 0.02  # share of the tasks with alarms above which a metric is too noisy
 _MIN_HABITUAL_JOBS = 2  # jobs in which machines always differed on a metric: then it is no fault
 _MIN_JOBS = 5  # with fewer jobs no outlier can be identified
+_MAX_OUTLIER_SHARE = 0.05  # share of the tasks that may be outliers of the joint score
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,7 @@ def fit_thresholds(
     out: Container[str] = (),
     *,
     stable_names: bool = False,
+    prior: float = PRIOR_SPREAD,
 ) -> dict[str, Threshold]:
     """Fit the threshold of each metric to the scores of healthy tasks (`fit_threshold`).
 
@@ -174,18 +184,54 @@ def fit_thresholds(
         Tasks to exclude.
     stable_names : bool
         Machine names are stable, so each machine gets its own threshold.
+    prior : float
+        Spread of log scores at other sites.
     """
     certain = {
         metric: [of_task for task, of_task in tasks.items() if task not in out]
         for metric, tasks in peak_scores.items()
     }
-    spread = _spread(certain.values())
+    spread = _spread(certain.values(), prior)
     thresholds = {metric: _fit_one(tasks, per_day, spread) for metric, tasks in certain.items()}
-    return _by_machine(thresholds, certain, per_day) if stable_names else thresholds
+    return _by_machine(thresholds, certain, per_day, prior) if stable_names else thresholds
+
+
+def fit_joint_threshold(
+    tasks: Mapping[str, PeakScore], per_day: float, *, stable_names: bool = False
+) -> Threshold:
+    """Fit the threshold of the joint score, whatever one odd task reached.
+
+    A threshold is never below what a task of the fit reached, so one odd task would hide most
+    faults. At most one task in twenty is left out, if a threshold fitted to the others alarms in
+    it; outliers that mask each other are found together.
+
+    Parameters
+    ----------
+    tasks : mapping of str to PeakScore
+    per_day : float
+        False alarms of the joint score, per task and day.
+    stable_names : bool
+        Machine names are stable, so each machine gets its own threshold.
+    """
+
+    def fit(out: Container[str], *, stable_names: bool = False) -> Threshold:
+        return fit_thresholds(
+            {JOINT: tasks}, per_day, out, stable_names=stable_names, prior=JOINT_PRIOR_SPREAD
+        )[JOINT]
+
+    descending = sorted(tasks, key=lambda task: -tasks[task].highest)
+    for n in range(int(_MAX_OUTLIER_SHARE * len(tasks)), 0, -1):
+        outliers, threshold = descending[:n], fit(descending[:n])
+        if all(tasks[task].highest >= threshold.at(tasks[task].n_machines) for task in outliers):
+            return fit(outliers, stable_names=stable_names)
+    return fit((), stable_names=stable_names)
 
 
 def _by_machine(
-    thresholds: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
+    thresholds: Mapping[str, Threshold],
+    certain: Mapping[str, Sequence[PeakScore]],
+    per_day: float,
+    prior: float,
 ) -> dict[str, Threshold]:
     """Fit a threshold per machine: the same distance above its own level for all machines."""
     levels = {
@@ -196,7 +242,7 @@ def _by_machine(
         metric: [task.without(levels[metric]) for task in tasks]
         for metric, tasks in certain.items()
     }
-    spread = _spread(beyond.values())
+    spread = _spread(beyond.values(), prior)
     return {
         metric: threshold.with_machine_levels(
             _fit_one(beyond[metric], per_day, spread, threshold.slope), levels[metric]
@@ -205,11 +251,12 @@ def _by_machine(
     }
 
 
-def _spread(metrics: Iterable[Sequence[PeakScore]]) -> float:
+def _spread(metrics: Iterable[Sequence[PeakScore]], prior: float = PRIOR_SPREAD) -> float:
     """Return the spread of log scores over all metrics."""
-    return pooled_spread(
+    highest = (
         ([task.highest for task in tasks], [task.n_machines for task in tasks]) for tasks in metrics
     )
+    return pooled_spread(highest, prior)
 
 
 def _fit_one(

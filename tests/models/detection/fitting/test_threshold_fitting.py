@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.models.detection.detection_rules import DetectionRules
@@ -9,6 +11,7 @@ from forewarn.models.detection.detector import Detector, MetricModel
 from forewarn.models.detection.fitting.threshold_fitting import (
     PeakScore,
     find_suspects,
+    fit_joint_threshold,
     peak_scores,
 )
 from forewarn.models.detection.healthy_spread import HealthySpread
@@ -67,3 +70,27 @@ def test_zero_score_is_not_lasting() -> None:
     model = MetricModel((MetricLimits("one", 0.0, 1.0),), None, usual)
     reach = peak_scores(Detector(DetectionRules(4, 40, 10), ()), [model], task, 0.01)["one"]
     assert (reach.highest, reach.lasting) == (0.0, False)
+
+
+def joint_peaks(n: int, seed: int, odd: float = 0.0, n_odd: int = 0) -> dict[str, PeakScore]:
+    highest = np.exp(np.random.default_rng(seed).normal(1.0, 0.1, n))
+    highest[:n_odd] = odd
+    return {f"job-{i}": PeakScore(float(value), 8, 0.01) for i, value in enumerate(highest)}
+
+
+@given(st.integers(20, 80), st.floats(2.0, 50.0), st.integers(0, 10**6))
+def test_odd_tasks_do_not_raise_joint_threshold(n: int, factor: float, seed: int) -> None:
+    usual = fit_joint_threshold(joint_peaks(n, seed), 0.01).at(8)
+    odd = joint_peaks(n, seed, odd=factor * usual, n_odd=n // 20)
+    assert fit_joint_threshold(odd, 0.01).at(8) == pytest.approx(usual, rel=0.15)
+
+
+def test_joint_threshold_exceeds_tasks_within_chance() -> None:
+    usual = fit_joint_threshold(joint_peaks(30, 1), 0.01).at(8)
+    high = joint_peaks(30, 1, odd=0.95 * usual, n_odd=1)
+    assert fit_joint_threshold(high, 0.01).at(8) > 0.95 * usual
+
+
+def test_many_odd_tasks_raise_joint_threshold() -> None:
+    odd = joint_peaks(30, 2, odd=40.0, n_odd=3)
+    assert fit_joint_threshold(odd, 0.01).at(8) > 40.0
