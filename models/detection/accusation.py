@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 from forewarn.features.detection.metric_role import Role
 from forewarn.models.detection.detection_verdict import (
     MachineFinding,
     Suppressed,
     SuppressionRule,
 )
+from forewarn.models.detection.monitored_task import partners
 
-__all__ = ["accused", "common_event"]
+__all__ = ["accused", "common_event", "outmove_partners"]
+
+_CLEARLY = 2.0  # times as far as the partner
 
 
 def accused(
@@ -56,6 +62,33 @@ def accused(
         else:
             suppressed.append(Suppressed(finding.machine, finding.metric, finding.score, rule))
     return blamed, suppressed
+
+
+def outmove_partners(changes: Float64Array, groups: Int64Array) -> BoolArray:
+    """Tell which machines moved clearly further than their partner in a group of two.
+
+    The difference of two machines does not tell which one moved; their own levels do, apart from
+    what the machines of all such groups have in common.
+
+    Parameters
+    ----------
+    changes : ndarray of shape (n_metrics, n_machines)
+        Change of each machine's own level.
+    groups : ndarray of shape (n_machines,), int
+
+    Returns
+    -------
+    ndarray of shape (n_machines,), bool
+        True for machines that are compared within their group.
+    """
+    other = partners(groups)
+    paired = other >= 0
+    clear = ~paired
+    if paired.any():
+        apart = np.nan_to_num(changes - np.nanmedian(changes[:, paired], axis=1, keepdims=True))
+        moved = np.sqrt((apart**2).sum(axis=0))
+        clear |= (moved > 0.0) & (moved >= _CLEARLY * moved[other])
+    return clear
 
 
 def common_event(

@@ -13,7 +13,7 @@ from forewarn.features.detection.frozen_sensors import find_frozen
 from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.detection.metric_role import Role
 from forewarn.features.detection.rhythm import find_period
-from forewarn.models.detection.accusation import accused, common_event
+from forewarn.models.detection.accusation import accused, common_event, outmove_partners
 from forewarn.models.detection.baseline_scoring import score_against_baseline, tolerated_offsets
 from forewarn.models.detection.detection_rules import DetectionRules, paused_windows
 from forewarn.models.detection.detection_verdict import (
@@ -25,7 +25,7 @@ from forewarn.models.detection.detection_verdict import (
 from forewarn.models.detection.healthy_spread import HealthySpread
 from forewarn.models.detection.joint_score import JOINT, JointScores, joint_scores
 from forewarn.models.detection.machine_baseline import MachineBaseline, ScoredWindows
-from forewarn.models.detection.monitored_task import Task, comparison_groups
+from forewarn.models.detection.monitored_task import Task, comparison_groups, partners
 from forewarn.models.detection.pairwise_distances import distance_sums, normal_scores
 from forewarn.models.detection.peer_deviation import MIN_GROUP_SIZE, peer_deviations, peer_scores
 from forewarn.models.detection.sample_scores import SampleScoring
@@ -243,7 +243,10 @@ class Detector:
         scores = None if self.joint is None else self.joint_scores(task, baselines)
         if scores is None or self.joint is None:
             return []
-        return scores.findings(self.joint.with_prior(task.machines, task.weights))
+        findings = scores.findings(self.joint.with_prior(task.machines, task.weights))
+        changes = np.stack([baseline.level_changes() for baseline in baselines.values()])
+        clear = outmove_partners(changes, task.groups)
+        return [finding for finding in findings if clear[finding.machine]]
 
     def pauses(self, task: Task) -> BoolArray:
         """Tell in which windows the whole task was nearly inactive, shape (n_windows,)."""
@@ -267,11 +270,13 @@ class Detector:
             return None
         at_limit: BoolArray = np.asarray((series >= _LIMIT_SHARE).any(axis=0))
         frozen = self._drop_frozen(model, series)
+        length, unknown = self.rules.window, self._subtract_group_offsets(task, model, series)
+        own, series, paired = series, *self._without_partners(task, unknown, series)
+        ungrouped = unknown & ~paired
         present, blind = self._find_gaps(series, frozen)
-        length, ungrouped = self.rules.window, self._subtract_group_offsets(task, model, series)
         if self.rules.mode == "forewarn":
             present[:, ungrouped] = False
-        flags = (blind, ~before.known, at_limit, ungrouped, model.healthy.offset)
+        flags = (blind, ~before.known, at_limit, ungrouped, paired, model.healthy.offset)
         if present.shape[0] == 0:
             empty = np.empty((len(task.machines), 0), dtype=np.float32)
             window = np.empty(0, dtype=np.int64)
@@ -282,7 +287,8 @@ class Detector:
         block = self.rules.block
         n_known = previous.count_reusable(number, present, length, block) if previous else 0
         windows, new = self._windows(model, series, keep[n_known:]), present[n_known:]
-        scores, now = self._score(task, model, windows, new, number[n_known:], before)
+        levels = self._windows(model, own, keep[n_known:]) if paired.any() else windows
+        scores, now = self._score(task, model, windows, levels, new, number[n_known:], before)
         samples = self._sample_scoring(task, model, series, number, now)
         scores, now = np.ascontiguousarray(scores.T), now.newest()
         if previous and n_known:
@@ -325,7 +331,7 @@ class Detector:
         """Subtract the known offsets of small groups; return the machines without a known offset.
 
         Machines of small groups are compared with each other after the offset that healthy tasks
-        showed for each group is subtracted. A group that no such task had cannot be compared.
+        showed for each group is subtracted.
         """
         ungrouped = task.in_small_group
         for machine in np.flatnonzero(ungrouped).tolist():
@@ -334,6 +340,21 @@ class Detector:
                 ungrouped[machine] = False
                 series[:, machine] -= np.float32(model.healthy.groups[group])
         return ungrouped
+
+    def _without_partners(
+        self, task: Task, unknown: BoolArray, series: Float32Array
+    ) -> tuple[Float32Array, BoolArray]:
+        """Return the samples minus those of the partner, and the machines for which that was done.
+
+        Groups of two that no healthy task had do different work. What the two machines of a group
+        differ by is compared with that of other groups.
+        """
+        paired, other = task.by_position, partners(task.groups)
+        if self.rules.mode != "forewarn" or not (paired & unknown).any():
+            return series, np.zeros(len(paired), dtype=bool)
+        differences = series.copy()
+        differences[:, paired] -= series[:, other[paired]]
+        return differences, paired
 
     def _windows(self, model: MetricModel, series: Float32Array, positions: Int64Array) -> Windows:
         """Return the windows at some positions, in the form in which machines are compared."""
@@ -363,6 +384,7 @@ class Detector:
         task: Task,
         model: MetricModel,
         windows: Windows,
+        levels: Windows,
         present: BoolArray,
         number: Int64Array,
         baseline: MachineBaseline,
@@ -374,6 +396,8 @@ class Detector:
             return peer_scores(windows, present), baseline
         groups = comparison_groups(task.groups)
         deviation = peer_deviations(windows, present, groups)
+        if levels is not windows:
+            deviation = replace(deviation, level=peer_deviations(levels, present, groups).level)
         return score_against_baseline(
             deviation, number, groups, self.rules.baseline, self._healthy(model), baseline
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forewarn.features.array_types import BoolArray, Float32Array, Int64Array
+from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
 
 __all__ = ["N_BASELINE_BLOCKS", "BaselineParams", "MachineBaseline", "ScoredWindows"]
 
@@ -113,6 +113,16 @@ class MachineBaseline:
     def known(self) -> BoolArray:
         """Tell which machines have a baseline."""
         return np.asarray(np.isfinite(self.offset).any(axis=1), dtype=bool)
+
+    def level_changes(self) -> Float64Array:
+        """Return how far each machine's newest levels are from its first ones; NaN if unknown."""
+        changes = np.full(len(self.machines), np.nan)
+        for machine, level in enumerate(self.level):
+            present = level[~np.isnan(level)]
+            n = max(len(present) // 4, 1)
+            if len(present):
+                changes[machine] = np.median(present[-n:]) - np.median(present[:n])
+        return changes
 
     @staticmethod
     def empty(machines: Sequence[str] = ()) -> MachineBaseline:

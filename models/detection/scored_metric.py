@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forewarn.features.array_types import BoolArray, Float32Array, Float64Array, Int64Array
+from forewarn.models.detection.accusation import outmove_partners
 from forewarn.models.detection.continuity import continuity_levels, longest_excursions
 from forewarn.models.detection.detection_rules import CONFIDENT_SCORE, DetectionRules
 from forewarn.models.detection.detection_verdict import (
@@ -84,6 +85,8 @@ class ScoredMetric:
         Samples at the upper limit of the metric.
     ungrouped : ndarray of shape (n_machines,), bool
         Machines whose group is too small for comparison and unknown from healthy tasks.
+    paired : ndarray of shape (n_machines,), bool
+        Machines whose samples are differences from their partner in a group of two.
     tolerated : float
         Largest offset that is tolerated.
     samples : SampleScoring or None
@@ -99,6 +102,7 @@ class ScoredMetric:
     new: BoolArray
     at_limit: BoolArray
     ungrouped: BoolArray
+    paired: BoolArray
     tolerated: float
     samples: SampleScoring | None
 
@@ -134,7 +138,6 @@ class ScoredMetric:
         reached = [self._finding(trace, row, levels[row], of_machines[row]) for row in near]
         hints = [finding for finding in reached if finding.score < 1.0]
         findings = [finding for finding in reached if finding.score >= 1.0]
-        groups = comparison_groups(groups)
         suppressed = self._suppressed(findings, groups)
         dropped = {each.machine for each in suppressed}
         remaining = [finding for finding in findings if finding.machine not in dropped]
@@ -148,14 +151,28 @@ class ScoredMetric:
         """Return the findings that do not tell which machine is faulty, with the rule."""
         if self.rules.mode == "minder":
             return []
+        unclear = self._unclear(findings, groups)
+        findings = [finding for finding in findings if finding not in unclear]
+        groups = comparison_groups(groups)
         hidden = [f for f in findings if self._shows_hidden_offset(f, groups)]
         others = [f for f in findings if f not in hidden]
         unchanged = self._unchanged(groups, others)
         rules: tuple[tuple[SuppressionRule, list[MachineFinding]], ...] = (
+            ("majority", unclear),
             ("limit", hidden),
             *unchanged,
         )
         return [Suppressed(f.machine, self.metric, f.score, r) for r, fs in rules for f in fs]
+
+    def _unclear(
+        self, findings: Sequence[MachineFinding], groups: Int64Array
+    ) -> list[MachineFinding]:
+        """Return the machines of which only the difference from their partner is known."""
+        suspects = [finding for finding in findings if self.paired[finding.machine]]
+        if not suspects:
+            return []
+        clear = outmove_partners(self.baseline.level_changes()[None], groups)
+        return [each for each in suspects if each.lasting or not clear[each.machine]]
 
     def _scoring(self, least: Float64Array) -> Int64Array:
         """Return the machines with a window that scores at least as much."""
@@ -266,21 +283,15 @@ class ScoredMetric:
         if len(findings) < 2 or not self.baseline.blocks.size:
             return []
         dropped: list[tuple[SuppressionRule, list[MachineFinding]]] = []
+        shifts = np.nan_to_num(self.baseline.level_changes())
         for group in np.unique(groups[[finding.machine for finding in findings]]):
             of_group = [finding for finding in findings if groups[finding.machine] == group]
             size = int((groups == group).sum())
             if len(of_group) < max(2, _MAX_OUTLIER_SHARE * size):
                 continue
-            moved = [_level_shift(self.baseline.level[finding.machine]) for finding in of_group]
+            moved = [abs(shifts[finding.machine]) for finding in of_group]
             changed = [f for f, by in zip(of_group, moved, strict=True) if by >= 0.5 * max(moved)]
             dropped.append(("unchanged", [f for f in of_group if f not in changed]))
             if 2 * len(changed) > size:
                 dropped.append(("majority", changed))
         return dropped
-
-
-def _level_shift(level: Float32Array) -> float:
-    """Return how far the newest blocks of a machine are from its first ones."""
-    present = level[~np.isnan(level)]
-    n = max(len(present) // 4, 1)
-    return float(abs(np.median(present[-n:]) - np.median(present[:n]))) if len(present) else 0.0

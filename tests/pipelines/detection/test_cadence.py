@@ -178,7 +178,7 @@ def test_small_tasks(judged: Callable[..., Any], machines: int) -> None:
 def test_groups_of_two_and_three(
     put_samples: Put, detect: Commands, tmp_path: Path, size: int
 ) -> None:
-    """Each stage has its own level; groups of two are pooled once healthy tasks had them."""
+    """Each stage has its own level; groups that no healthy task had are compared by changes."""
     groups = [f"stage-{i // size}" for i in range(4 * size)]
     levels = np.repeat([0.0, 8.0, 16.0, 30.0], size)[:, None]
     for number in range(12):
@@ -189,12 +189,13 @@ def test_groups_of_two_and_three(
     put_samples(tmp_path / "pulls", "healthy", {"load": strange}, groups=groups)
     new = [f"new-{group}" for group in groups]
     put_samples(tmp_path / "pulls", "strange", {"load": strange}, groups=new)
+    put_samples(tmp_path / "pulls", "new", {"load": fault}, groups=new)
     config = CONFIG.format(interval="1s", continuity="2min")
     lines, fit, _ = detect(tmp_path / "train", tmp_path / "pulls", config)
     assert_right(lines, fit)
-    assert lines["faulty"]["too_small"] == []
+    assert lines["new"]["machine"] == lines["faulty"]["machine"]
+    assert lines["faulty"]["too_small"] == lines["strange"]["too_small"] == []
     assert lines["strange"]["machine"] is None
-    assert len(lines["strange"]["too_small"]) == (8 if size == 2 else 0)
 
 
 def test_irregular_gaps_are_lost_samples() -> None:
