@@ -87,6 +87,11 @@ class FitAssessment:
         return len(self.never_useful) == self.metrics or self.judged.blind >= 1.0
 
     @property
+    def expected_alarms(self) -> float:
+        """Alarms in the held-out jobs that the requested rate explains."""
+        return float(f"{self.judged.days * self.false_alarms:.3g}")
+
+    @property
     def has_excess_alarms(self) -> bool:
         """The held-out jobs have more alarms than the requested rate explains."""
         return exceeds_rate(len(self.judged.alarms), self.judged.days, self.false_alarms)
@@ -141,6 +146,7 @@ class FitAssessment:
             "judged": self.judged.judged,
             "task_days": round(self.judged.days, 4),
             "alarms": len(self.judged.alarms),
+            "alarms_expected": self.expected_alarms,
             "alarmed": [_suspect_as_json(suspect) for suspect in self.judged.alarms],
             "left_out": [_suspect_as_json(suspect) for suspect in self.left_out],
             "blind": round(self.judged.blind, 4),

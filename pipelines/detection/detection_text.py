@@ -169,8 +169,8 @@ def fit_report_lines(judgement: FitAssessment) -> list[str]:
             f"not usable: {name}: no machine of any task could be judged"
             for name in judgement.never_useful
         ),
-        f"held-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks assumed healthy"
-        f"{alarmed}",
+        f"held-out jobs: {len(judged.alarms)} alarms in {judged.judged} tasks assumed healthy, "
+        f"{judgement.expected_alarms:g} expected{alarmed}",
         f"no data or no peers: {100 * judged.blind:.1f} % of the machines",
         _supported_rate_text(judgement),
     ]

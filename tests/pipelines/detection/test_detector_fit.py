@@ -47,6 +47,7 @@ def test_too_little_data_is_observe_only(
     assert (said["tasks"], said["machines"], said["alarms"]) == (8, sum(range(6, 14)), 0)
     assert (said["left_out"], said["blind"]) == ([], 0.0)
     assert said["false_alarms_wanted"] == 0.02
+    assert said["alarms_expected"] == pytest.approx(0.02 * 8 * 900 / 86400, rel=0.01)
     assert said["false_alarms_supported"] == pytest.approx(3.0 / (8 * 900 / 86400), rel=0.01)
     assert main(["detect", "run", "--metrics", str(few), "--model", str(tmp_path / "model")]) == 0
     assert "observe only" in capsys.readouterr().out
