@@ -29,6 +29,7 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
 from forewarn.pipelines.storage.files.regular_files import require_all_regular
 from forewarn.pipelines.studies.detector_variants import DetectorVariants
+from forewarn.pipelines.studies.pull_means import PullMeans
 
 __all__ = ["StudySet", "run_study", "study_text"]
 
@@ -88,7 +89,10 @@ class StudySet:
                 yield pull
 
     def outcome(
-        self, detector: Detector, pull: Pull, weights: npt.NDArray[np.float64] | None = None
+        self,
+        detector: Detector | PullMeans,
+        pull: Pull,
+        weights: npt.NDArray[np.float64] | None = None,
     ) -> PullOutcome:
         """Run the detector on a pull, given list weights, and compare with the ground truth."""
         row: Any = self.truth.loc[pull.name]
@@ -101,9 +105,13 @@ class StudySet:
             delay = first.at * self.interval / SECOND - float(row["start_s"])
         return PullOutcome(truth, named, str(row["fault"]), int(row["machines"]), delay)
 
-    def strongest(self, detector: Detector, pull: Pull) -> tuple[tuple[str, float], ...]:
+    def strongest(
+        self, detector: Detector | PullMeans, pull: Pull
+    ) -> tuple[tuple[str, float], ...]:
         """Return the machine with the highest score of each metric, and its threshold ratio."""
         task, strongest = pull.task(), []
+        if isinstance(detector, PullMeans):
+            return detector.strongest(task)
         detector = detector.for_task(task)
         paused = detector.pauses(task)
         for model in detector.metrics:

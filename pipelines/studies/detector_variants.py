@@ -28,6 +28,7 @@ from forewarn.models.detection.pairwise_distances import Distance
 from forewarn.models.detection.threshold import Threshold
 from forewarn.models.detection.window_representations import Concatenated, WindowMeans, fit_moments
 from forewarn.pipelines.detection.task_metrics import Pull
+from forewarn.pipelines.studies.pull_means import PullMeans
 
 __all__ = ["VARIANTS", "DetectorVariants"]
 
@@ -61,6 +62,7 @@ VARIANTS = {
     "Mahalanobis": "moments of all metrics in a window, whitened",
     "peers": "median deviations from the median of all, above 5: nothing is fitted",
     "means": "normal score of the mean of a window, metric by metric",
+    "pull means": "mean over the pull, minus the median of the group, above twice that of the fit",
 }
 
 
@@ -99,7 +101,7 @@ class DetectorVariants:
 
         return cls(stored.detector, healthy, rate, seed=0, refit=false_alarms is not None)
 
-    def make(self, name: str) -> Detector:
+    def make(self, name: str) -> Detector | PullMeans:
         """Return a variant by its name in `VARIANTS`."""
         first, _, what = name.partition(", ")
         if first == "forewarn":
@@ -111,6 +113,9 @@ class DetectorVariants:
             fixed = Threshold(float(np.log(_PEER_THRESHOLD)), 0.0, 0.0, 0.05)
             plain = [replace(m, denoiser=None, threshold=fixed) for m in self.fitted.metrics]
             return Detector(replace(paper, mode="peers"), plain, self.fitted.activity)
+        if first == "pull means":
+            limits = tuple(model.limits[0] for model in self.fitted.metrics)
+            return PullMeans.fit(self.fitted.rules, limits, (pull.task() for pull in self.train()))
         if first == "means":
             means = WindowMeans(paper.window)
             return self._with(paper, [replace(m, denoiser=means) for m in self.fitted.metrics])

@@ -19,6 +19,7 @@ from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.sandbox.simulate_tasks import task_slice
 from forewarn.pipelines.studies.detector_variants import DetectorVariants
+from forewarn.pipelines.studies.pull_means import PullMeans
 
 __all__ = ["several_figures", "several_text"]
 
@@ -96,14 +97,14 @@ def _simulate_life(seed: int, k: int, number: int) -> SimulatedTask:
     return long_task(generator, int(generator.integers(*_LIFE_MACHINES)), _LIFE_SECONDS, k)
 
 
-def _detect_simultaneous(detector: Detector, task: SimulatedTask) -> Counts:
+def _detect_simultaneous(detector: Detector | PullMeans, task: SimulatedTask) -> Counts:
     verdict, _ = detector.find(task_slice(task, 0, _PULL_SAMPLES))
     named = {finding.machine for finding in verdict.findings}
     faulty = {fault.machine for fault in task.faults}
     return len(named & faulty), len(named - faulty), len(faulty)
 
 
-def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
+def _detect_in_life(detector: Detector | PullMeans, task: SimulatedTask) -> Counts:
     """Call the detector as in `detect watch`, carrying over the machine baselines."""
     spans = {
         fault.machine: (fault.start - _EARLY_START_SECONDS, fault.end) for fault in task.faults
@@ -116,7 +117,7 @@ def _detect_in_life(detector: Detector, task: SimulatedTask) -> Counts:
     return len(right), len(wrong), len(spans)
 
 
-def _named(detector: Detector, task: SimulatedTask) -> Iterator[tuple[int, int]]:
+def _named(detector: Detector | PullMeans, task: SimulatedTask) -> Iterator[tuple[int, int]]:
     """Yield culprit and start second of the findings of overlapping calls."""
     baselines: Mapping[str, MachineBaseline] = {}
     for end in range(_PULL_SAMPLES, _LIFE_SECONDS + 1, _CALL_INTERVAL_SAMPLES):

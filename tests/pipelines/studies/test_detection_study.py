@@ -19,7 +19,9 @@ from forewarn.evaluation.simulation.tasks.task_simulator import (
     healthy_task,
     long_task,
 )
+from forewarn.features.detection.metric_limits import MetricLimits
 from forewarn.features.time_units import SECOND
+from forewarn.models.detection.detection_rules import DetectionRules
 from forewarn.models.detection.detection_verdict import MachineFinding, Verdict
 from forewarn.models.detection.detector import Detector
 from forewarn.models.detection.machine_baseline import MachineBaseline
@@ -30,6 +32,7 @@ from forewarn.pipelines.sandbox import simulate_tasks
 from forewarn.pipelines.storage.evidence.at_risk_prior import list_weights
 from forewarn.pipelines.studies import detector_variants
 from forewarn.pipelines.studies import multiple_faults as study_several
+from forewarn.pipelines.studies.pull_means import PullMeans
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
@@ -63,7 +66,9 @@ def test_methods_are_compared_on_same_pulls(
     monkeypatch.setattr(
         detector_variants, "_N_TRAINING_WINDOWS", 6_000
     )  # other tests cover the quality of denoisers
-    names = "forewarn; forewarn, denoised; peers; minder; minder, CON; Mahalanobis; means"
+    names = (
+        "forewarn; forewarn, denoised; peers; minder; minder, CON; Mahalanobis; means; pull means"
+    )
     given = ["--data", str(data), "--model", str(model), "--out", str(tmp_path)]
     assert main(["study", "detection", *given, "--methods", names]) == 0
     printed = capsys.readouterr().out
@@ -83,6 +88,24 @@ def test_methods_are_compared_on_same_pulls(
     assert ours["in_hindsight"]["f1"] > 0.8
     assert "forewarn, denoised" in printed
     assert f"recall of forewarn by machines: 4 to 15 {ours['recall']:.2f} of 4" in printed
+
+
+def test_pull_means_name_largest_difference_within_group() -> None:
+    def judge(levels: list[float]) -> list[int]:
+        values = np.repeat(np.array(levels, dtype=np.float32)[:, None], 50, axis=1)
+        groups = np.array([0, 0, 0, 1, 1, 1])
+        machines = tuple(f"m{i}" for i in range(6))
+        task = Task(machines, 0, 50, {"load": values}.get, groups, np.ones(6))
+        return [finding.machine for finding in scorer.find(task)[0].findings]
+
+    limits, train = (MetricLimits("load", 0.0, 100.0),), np.full((6, 50), 10.0, dtype=np.float32)
+    train[1] = 15.0
+    machines = tuple(f"m{i}" for i in range(6))
+    task = Task(machines, 0, 50, {"load": train}.get, np.array([0, 0, 0, 1, 1, 1]), np.ones(6))
+    scorer = PullMeans.fit(DetectionRules(), limits, [task])
+    assert judge([10.0, 10.0, 10.0, 60.0, 60.0, 60.0]) == []
+    assert judge([10.0, 10.0, 10.0, 60.0, 69.0, 60.0]) == []
+    assert judge([10.0, 22.0, 10.0, 60.0, 60.0, 80.0]) == [5]
 
 
 def test_unknown_method_is_refused(data: Path, model: Path, capsys: Capture) -> None:
