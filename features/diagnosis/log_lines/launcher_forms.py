@@ -37,7 +37,8 @@ class LauncherForm:
         Text without which no line has this form.
     expression : re.Pattern
         Named groups are fields of `LaunchReport`, and forms of the exit (`code`, `status`,
-        `signal`, `word`), lists (`tasks`, `jax_tasks`, `hosts`, `nodes`) and `root`, a heading.
+        `signal`, `word`), lists (`tasks`, `jax_tasks`, `hosts`, `nodes`,
+        `codes` of tasks from 0) and `root`, a heading.
     is_block : bool
         The report spans lines.
     is_first : bool
@@ -116,6 +117,10 @@ _SLURM = (
     _form("Node failure on", r"error: Node failure on (?P<nodes>[\w.,\[\]-]+)"),
     _form("oom_kill event", r"Detected \d+ (?P<word>oom_kill) event"),
     _form("oom-kill event", r"Detected \d+ (?P<word>oom-kill) event"),
+)
+_LISTED = (
+    _form("eturn code list", r"eturn code list: \[(?P<codes>-?\d+(?:, -?\d+)+)\]"),
+    _form("xit codes", r"\b[Ee]xit codes(?: of \w+)?: ?\[(?P<codes>-?\d+(?:, ?-?\d+)+)\]"),
 )
 _MPI = (
     _form(
@@ -232,5 +237,5 @@ _SHELL = (_form(": line ", rf": line \d+: +(?P<pid>\d+) {_WORD}"),)
 
 LAUNCHER_FORMS: Final = (
     *(*_TORCHRUN, *_PYTHON, *_SLURM, *_MPI),
-    *(*_RAY, *_KUBERNETES, *_DLROVER, *_JAX, *_SHELL),
+    *(*_LISTED, *_RAY, *_KUBERNETES, *_DLROVER, *_JAX, *_SHELL),
 )

@@ -200,7 +200,10 @@ def _by_task(report: LaunchReport, match: re.Match[str], lines: str) -> Iterator
     nodes = _node_list(fields.get("nodes") or "")
     yield from (replace(report, task=task) for task in tasks)
     yield from (replace(report, host=node) for node in nodes)
-    if not tasks and not nodes:
+    codes = (fields.get("codes") or "").split(",")
+    for task, code in enumerate(codes if codes[0] else ()):
+        yield replace(report, task=task, exit_code=_exit_code({"code": code.strip()}))
+    if not tasks and not nodes and not codes[0]:
         yield report
 
 

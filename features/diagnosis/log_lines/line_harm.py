@@ -26,11 +26,13 @@ _LEVEL_FIELD = re.compile(
 )
 _EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception):?")
 _LIBRARIES = ("NCCL", "RCCL")  # their level WARN is for errors
+_LIBRARY_ERROR = re.compile(r"libfabric:\S{1,200}<warn>")  # so is that of libfabric
 _PREFIX = re.compile(
     r"[^A-Za-z]*|[A-Z][a-z]{2}|.*[\d:=./_|].*|[\w.-]*-[\w.-]*|NCCL|RCCL|UCX|[Rr]ank"
 )
 
 _TRACKER = re.compile(r"(?i)^\W{0,3}(?:wandb|mlflow|comet|neptune|clearml|swanlab)\b.{0,20}:")
+_SHELL_PIPE = re.compile(r": line \d+: +\d+ Broken pipe\b")  # of a script, such as `yes | apt`
 _KERNEL_REPORT = re.compile(r"blocked for more than \d|\brcu\b|\bXid\b")
 _ENDS = re.compile(
     r"(?i)death signal|closing signal|shutting down|\babort(?:ed|ing|s)?\b|\bexiting\b"
@@ -90,7 +92,7 @@ def is_harmless(line: str) -> bool:
     >>> is_harmless("ERROR read failed, retrying"), is_harmless("ERROR attempt 5/5 failed")
     (True, False)
     """
-    if _TRACKER.match(line):
+    if _TRACKER.match(line) or _SHELL_PIPE.search(line):
         return True
     if _ENDS.search(line) or _KERNEL_REPORT.search(line):
         return False
@@ -132,6 +134,8 @@ def _level(line: str) -> Severity | None:
     head = line[:_HEAD_CHARS]
     if match := _LEVEL_FIELD.search(line if line.lstrip().startswith("{") else head):
         return _LEVELS.get(match[1].lower())
+    if _LIBRARY_ERROR.search(head):
+        return "high"
     before = ""
     for token in _prefix_tokens(head):
         level = (_level_in_brackets if token[0] in "[(<" else _level_of_token)(token, before)

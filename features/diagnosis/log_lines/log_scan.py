@@ -16,7 +16,11 @@ from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern
 from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, parse_line_timestamp
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
-from forewarn.features.diagnosis.log_lines.python_exceptions import cpp_exceptions, traceback_ends
+from forewarn.features.diagnosis.log_lines.python_exceptions import (
+    cpp_exceptions,
+    is_raised_in_wait,
+    traceback_ends,
+)
 from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
@@ -32,6 +36,10 @@ UNKNOWN_EXCEPTION: Final = LogPattern(
     says="an exception that is not in the knowledge base",
     next="check its stack trace",
 )
+_WAITING_EXCEPTION: Final = replace(
+    UNKNOWN_EXCEPTION, role="cascade", says="an exception in a call that waits for other ranks"
+)
+_UNKNOWN_ERRORS = ("exception", "python-exception")
 _MAX_LINE_CHARS = 500
 _MAX_MESSAGE_CHARS = 1_000
 _RULE = re.compile(rb"\W*[-=*_]{10,}\s*")  # above and below a message
@@ -217,6 +225,7 @@ class LogScan:
         lines : JoinedLines, optional
             As in `traceback_ends`.
         """
+        self._mark_waits(text)
         known = {hit.offset for hit in self.hits if hit.pattern.role != "confirmation"}
         ends = (*traceback_ends(text, lines), *cpp_exceptions(text, lines))
         for offset, line in ends:
@@ -225,11 +234,18 @@ class LogScan:
             pattern = self.matcher.first(line)
             if pattern is None or pattern.role not in ("root", "cascade", "ended"):
                 pattern = UNKNOWN_EXCEPTION
+                pattern = _WAITING_EXCEPTION if is_raised_in_wait(text, offset) else pattern
             shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
             attempt = sum(1 for _, start in self._attempts if start <= offset)
             time = self._time_of_line(text, offset)
             self.hits.append(LogHit(pattern, time, shown, offset, attempt, shown))
         self.hits.sort(key=lambda hit: hit.offset)
+
+    def _mark_waits(self, text: bytes) -> None:
+        """Mark the exceptions of unknown meaning that calls raised which wait for other ranks."""
+        for number, hit in enumerate(self.hits):
+            if hit.pattern.id in _UNKNOWN_ERRORS and is_raised_in_wait(text, hit.offset):
+                self.hits[number] = replace(hit, pattern=_WAITING_EXCEPTION)
 
     @property
     def marks(self) -> list[int]:

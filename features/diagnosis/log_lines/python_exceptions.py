@@ -14,6 +14,7 @@ __all__ = [
     "cpp_exceptions",
     "exception_text",
     "is_exception",
+    "is_raised_in_wait",
     "names_others",
     "traceback_ends",
 ]
@@ -31,6 +32,12 @@ _STAMP = r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d):?"  # of a container 
 _CONTINUED = re.compile(
     rb"(?:" + _STAMP.encode() + rb"(?: |$))?"
     rb"(?:\s|$|\||\+|During handling of |The above exception was the direct cause)"
+)
+_FRAME_BYTES = 1_000
+_WAITING_CALL = re.compile(
+    rb"\b(?:torch\.(?:cuda|npu|xpu|hpu)|torch_npu\.npu)\.synchronize\(|\b(?:work|handle|req)\.wait\("
+    rb"|\b(?:dist|distributed|group|pg)\.(?:monitored_)?(?:barrier|all_?reduce|all_?gather\w*"
+    rb"|all_?to_?all\w*|broadcast\w*|reduce_?scatter\w*|recv|send)\(|\bin (?:synchronize|barrier)\b"
 )
 _LETTER = re.compile(rb"[A-Za-z]")
 _EXCEPTION = re.compile(
@@ -88,6 +95,21 @@ def traceback_ends(text: bytes, lines: JoinedLines | None = None) -> Iterator[tu
         end = _end_of_trace(text, start)
         if end is not None:
             yield end
+
+
+def is_raised_in_wait(text: bytes, offset: int) -> bool:
+    r"""Return whether the exception at an offset was raised in a call that waits for other ranks.
+
+    The last frame of its stack trace says so. The rank that writes it was alive, and is a witness.
+
+    Examples
+    --------
+    >>> text = b'  File "a.py", line 3, in f\n    dist.barrier()\nRuntimeError: error 7\n'
+    >>> is_raised_in_wait(text, text.index(b"RuntimeError"))
+    True
+    """
+    frame = text.rfind(b"  File ", max(0, offset - _FRAME_BYTES), offset)
+    return frame >= 0 and _WAITING_CALL.search(text, frame, offset) is not None
 
 
 def cpp_exceptions(text: bytes, lines: JoinedLines | None = None) -> Iterator[tuple[int, bytes]]:

@@ -29,6 +29,7 @@ _SAMPLE_BYTES = 16 * 1024
 _MAX_LAYERS = 5
 _TRIED = 8
 _MIN_RETURNS = 3
+_MAX_NUMBERING_GAPS = 1.5  # numbers up to the highest, per number that occurs
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +247,9 @@ def _is_label(values: Counter[bytes], lines: int) -> bool:
 
 
 def _is_numbering(numbers: Iterable[int]) -> bool:
+    """Return whether numbers count from 0; some writers may be silent."""
     distinct = set(numbers)
-    return distinct == set(range(len(distinct)))
+    return 0 in distinct and max(distinct) < _MAX_NUMBERING_GAPS * len(distinct)
 
 
 def _learn(lines: Sequence[bytes]) -> PrefixForm | None:

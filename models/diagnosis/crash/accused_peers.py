@@ -45,6 +45,8 @@ class Accusation:
         Whether the witness watches all ranks.
     machine : str or None
         Machine of the witness.
+    is_exit : bool
+        Whether the peer alone ended with an error, which may be that it lost another.
     """
 
     peer: NamedPeer
@@ -53,6 +55,7 @@ class Accusation:
     time: int | None
     by_observer: bool = False
     machine: str | None = None
+    is_exit: bool = False
 
     @property
     def is_own(self) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from forewarn.features.diagnosis.log_lines.python_exceptions import is_exception, names_others
 from forewarn.features.diagnosis.log_lines.stated_timeout import stated_timeout
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.models.diagnosis.crash.accused_peers import (
@@ -59,6 +60,7 @@ def find_root_cause(
     machine_symptoms: Sequence[MachineSymptom] = (),
     others: Sequence[Symptom] = (),
     accusations: Sequence[Accusation] = (),
+    writers: Collection[str] = (),
     masked: MaskFunction = str,
 ) -> JobFinding | None:
     """Return the rank that failed first, or None if there is no sign of a crash.
@@ -78,6 +80,8 @@ def find_root_cause(
         Symptoms of unknown ranks, which say why the job ended but not where.
     accusations : sequence of Accusation
         What launchers say about ranks and machines.
+    writers : collection of str
+        Machines that wrote any log.
     masked : callable
         Converts an error message to its template, so that messages can be compared.
     """
@@ -95,10 +99,12 @@ def find_root_cause(
     decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
     stated = stated_accusations(ends, others)
-    launched = [a for a in accusations if not _has_stated_cause(a, decisive_others)]
+    launched = _believed(accusations, split, counted)
     accused = accused_peers([*launched, *stated], others)
     if odd is not None:
         candidates = [odd]
+    elif not candidates and (alone := _failed_machine(split, decisive_others, writers)):
+        candidates = [alone]
     elif not candidates:
         candidates = accused or _silent_candidates(split, ends, has_cause=bool(decisive_others))
     elif len(candidates) > 1:
@@ -120,7 +126,43 @@ def find_root_cause(
     )
 
 
-def _has_stated_cause(accusation: Accusation, others: Sequence[Symptom]) -> bool:
+def _failed_machine(
+    split: _RanksByRole, others: Sequence[Symptom], writers: Collection[str]
+) -> CulpritCandidate | None:
+    """Return the only machine of several that logged an error of its own, or None.
+
+    One that lost a peer is a witness. An error of the fabric has two ends.
+    """
+    roots = [symptom for symptom in others if symptom.role == "root" and symptom.source == "logs"]
+    machines = {symptom.writer for symptom in roots}
+    if len(machines) != 1 or None in machines or not set(writers) - machines:
+        return None
+    is_witness = any(symptom.peers and symptom.writer in machines for symptom in others)
+    is_error = all(is_exception(root.line) and root.scope != "fabric" for root in roots)
+    if split.roots or split.waited or is_witness or not is_error:
+        return None
+    first = min(roots, key=_sort_key)
+    why = f"no other machine logged an error of its own: {first.line}"
+    return CulpritCandidate(None, why, STRONG, first.time, machines.pop(), first.fault)
+
+
+def _believed(
+    accusations: Sequence[Accusation], split: _RanksByRole, others: Sequence[Symptom]
+) -> list[Accusation]:
+    """Return what launchers say, unless a process states a cause or waited for another."""
+    is_wait = bool(split.waited) or any(_is_wait(symptom) for symptom in others)
+    strong = [symptom for symptom in others if symptom.is_strong] or others
+    stated = [a for a in accusations if not _has_cause(a, strong)]
+    return [a for a in stated if not (a.is_exit and is_wait)]
+
+
+def _is_wait(symptom: Symptom) -> bool:
+    """Return whether a process waited or lost a peer, not whether a launcher ended it."""
+    is_words = symptom.scope == "platform" and not names_others(symptom.line)
+    return symptom.role == "cascade" and not is_words
+
+
+def _has_cause(accusation: Accusation, others: Sequence[Symptom]) -> bool:
     """Return whether a process states a cause, where a launcher names another's machine only.
 
     A launcher names the process that it missed first. Its own line may be the cause, too.
@@ -239,9 +281,23 @@ def _is_program_error(split: _RanksByRole, ends: Sequence[RankExit], masked: Mas
     return (
         _are_most(len(symptoms), ends)
         and len(alike) == 1
+        and not _is_of_one_machine(split, ends)
         and all(symptom.scope in ("application", "platform", "storage") for symptom in symptoms)
         and (not times or max(times) - min(times) <= _SAME_ERROR_WINDOW)
     )
+
+
+def _is_of_one_machine(split: _RanksByRole, ends: Sequence[RankExit]) -> bool:
+    """Return whether an error of storage or platform is one of all ranks of one machine only.
+
+    An error of the program may be that of a pipeline stage, which runs on one machine.
+    """
+    machines = {end.machine for end in ends if end.rank in split.roots}
+    of_machine = {end.rank for end in ends if end.machine in machines}
+    elsewhere = any(end.has_log and end.rank not in of_machine for end in ends)
+    is_environment = all(root.scope in ("platform", "storage") for root in split.roots.values())
+    is_whole = len(machines) == 1 and None not in machines and of_machine == split.roots.keys()
+    return is_environment and is_whole and elsewhere
 
 
 def _program_error(split: _RanksByRole) -> JobFinding:

@@ -18,6 +18,8 @@ __all__ = ["LaunchedRanks", "has_one_machine"]
 
 _REQUESTED = (0, -15)
 _OWN_SIGNALS = (-4, -7, -8, -9, -11)  # not sent by an aborting library or by a launcher's request
+_SIGKILL = -9
+_MIN_KILLED = 2  # the OOM killer ends one
 _TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 
 
@@ -36,6 +38,8 @@ class LaunchedRanks:
         Ranks of the job, if the text states their number.
     hosts : mapping of str to str
         Machines that write, by `host_key`.
+    nodes : mapping of str to str
+        Machines by the names of their pods.
     """
 
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +47,7 @@ class LaunchedRanks:
     locals_are_ranks: bool = False
     world: int | None = None
     hosts: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
     def stated_rank(self, report: LaunchReport) -> int | None:
         """Return the rank that a report states, or None.
@@ -94,20 +99,27 @@ class LaunchedRanks:
     ) -> Iterator[Accusation]:
         """Yield the processes and machines that a launcher lost, if it does not say which rank.
 
-        A process that ended with an error may have been aborted after another one.
+        A process that ended with an error may have been aborted after another one, unless all
+        others were ended.
         """
+        logs = list(logs)
+        alone = _failed_alone([r for log in logs for r in log.launches if _is_past(r, at)])
         for log in logs:
             for report in log.launches:
-                is_past = report.time is None or report.time <= at
                 is_own = report.exit_code is None or report.exit_code in _OWN_SIGNALS
-                if not is_past or not is_own or report.by_launcher:
+                is_named = report in alone if alone else is_own
+                if not _is_past(report, at) or not is_named or report.by_launcher:
                     continue
                 rank = self._rank(report, log, ranks)
                 if rank is None or report.exit_code is None:
                     named = Peer(rank, report.task) if rank is not None else _peer(report)
                     peer = self.resolve(named, ranks)
                     if peer is not None:
-                        yield Accusation(peer, None, report.line, report.time, by_observer=True)
+                        yield Accusation(
+                            *(peer, None, report.line, report.time),
+                            by_observer=True,
+                            is_exit=bool(alone),
+                        )
 
     def ends(self, logs: Iterable[ScannedLog], ranks: Ranks, at: int) -> dict[int, LaunchReport]:
         """Return the last report of each rank, up to a time.
@@ -189,6 +201,29 @@ def has_one_machine(
     spoken = max((log.rank for log in logs if log.rank is not None), default=-1) + 1
     is_whole = max(world or 0, spoken) < 2 * processes
     return nodes < 2 and len(named - {None}) < 2 and len(writers) < 2 and is_whole
+
+
+def _failed_alone(reports: Sequence[LaunchReport]) -> list[LaunchReport]:
+    """Return what ended with an error on one machine, while all others were ended; maybe nothing.
+
+    Launchers end the others by SIGTERM, and then by SIGKILL. A scheduler that numbers tasks from 0
+    does not report those that it ended itself.
+    """
+    ends = [r for r in reports if r.exit_code is not None and not r.by_launcher]
+    failed = [r for r in ends if r.exit_code not in (*_REQUESTED, _SIGKILL)]
+    tasks = {(r.host, r.task, r.rank, r.local_rank) for r in failed}
+    is_one = len(tasks) == 1 or (len({r.host for r in failed}) == 1 and failed[0].host is not None)
+    if not is_one or any(r.exit_code in _OWN_SIGNALS for r in failed):
+        return []
+    numbers = {r.task for r in failed} - {None}
+    others = [r.exit_code for r in ends if r not in failed]
+    is_first = -15 in others or others.count(_SIGKILL) >= _MIN_KILLED
+    is_part = bool(numbers) and numbers != set(range(len(numbers))) and not others
+    return failed if is_first or is_part else []
+
+
+def _is_past(report: LaunchReport, at: int) -> bool:
+    return report.time is None or report.time <= at
 
 
 def _peer(report: LaunchReport) -> Peer:

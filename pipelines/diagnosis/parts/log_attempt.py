@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -11,6 +12,7 @@ from typing import Literal
 from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
 from forewarn.features.diagnosis.log_lines.log_scan import LoggedStep, LogHit, LogScan
+from forewarn.features.diagnosis.log_lines.log_timestamp import parse_line_timestamp
 from forewarn.features.diagnosis.log_lines.named_peer import named_peers, present_ranks
 from forewarn.features.diagnosis.log_lines.python_exceptions import TRACEBACK, is_exception
 from forewarn.features.diagnosis.log_streams.heard_facts import writing_host
@@ -189,7 +191,7 @@ class JobAttempt:
         for hit in hits:
             symptom = symptom_from_line(hit.pattern, hit.line, hit.time)
             peers = self._peers(hit, ranks)
-            is_survived = _is_survived(hit, own, step) or any(
+            is_survived = _is_survived(hit, own, step, log.scan) or any(
                 _is_recovered(hit, recovery) for recovery in recoveries
             )
             yield replace(
@@ -204,9 +206,14 @@ class JobAttempt:
 
     def _writer(self, log: ScannedLog, hit: LogHit, ranks: Ranks) -> str | None:
         """Return the machine that wrote a line: a console has the lines of several."""
-        machine = ranks.machine(log.rank) or log.stream.machine
+        machine = self._machine(log, ranks)
         host = writing_host(hit.line) if machine is None else None
         return machine if host is None else self.launched.machine(host, ranks)
+
+    def _machine(self, log: ScannedLog, ranks: Ranks) -> str | None:
+        """Return the machine of a log, rather than the pod that it is named after."""
+        machine = ranks.machine(log.rank) or log.stream.machine
+        return self.launched.nodes.get(machine or "", machine)
 
     def _peers(self, hit: LogHit, ranks: Ranks) -> tuple[NamedPeer, ...]:
         """Return the ranks and machines that a line waits for or has lost."""
@@ -246,6 +253,12 @@ class JobAttempt:
         """Return the symptoms in logs of machines, launchers and writers whose rank is unknown."""
         logs = self._by_rank.get(None, ())
         return [(log, symptom) for log in logs for symptom in self._symptoms(log, ranks)]
+
+    def writers(self, ranks: Ranks) -> frozenset[str]:
+        """Return the machines that wrote any log."""
+        logs = (log for log in self.logs if log.scan is not None and log.scan.size)
+        machines = (self._machine(log, ranks) for log in logs)
+        return frozenset(machine for machine in machines if machine is not None)
 
     def launcher_symptoms(self, ranks: Ranks) -> list[Symptom]:
         """Return the failures of processes that a launcher reports without their rank."""
@@ -333,8 +346,10 @@ def _is_recovered(hit: LogHit, recovery: LogHit) -> bool:
     return bool(names.intersection(_DEVICE.findall(recovery.line)))
 
 
-def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bool:
+def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None, scan: LogScan) -> bool:
     """Return whether the rank, or the whole job, made a step after a line.
+
+    A line without a time may be as late as the next one that has a time.
 
     Parameters
     ----------
@@ -343,13 +358,23 @@ def _is_survived(hit: LogHit, own: Sequence[LoggedStep], step: int | None) -> bo
         Steps in the same log.
     step : int or None
         Time of the last step of any rank.
+    scan : LogScan
+        The same log.
     """
     if hit.time is None:
         return bool(own) and own[-1].offset > hit.offset
     last = max((s.time for s in own if s.time is not None), default=None)
     if last is not None and last > hit.time + _OWN_FLUSH_DELAY:
         return True
-    return step is not None and step > hit.time + _OTHER_CLOCK_ERROR
+    return step is not None and step > _latest_time(hit, hit.time, scan) + _OTHER_CLOCK_ERROR
+
+
+def _latest_time(hit: LogHit, time: int, scan: LogScan) -> int:
+    """Return when a line was written at the latest, as far as the next line with a time says."""
+    if parse_line_timestamp(hit.line.encode(), time, zone=scan.zone) is not None:
+        return time
+    number = bisect_right(scan.marks, time)
+    return scan.marks[number] if number < len(scan.marks) else time
 
 
 def machine_symptoms(

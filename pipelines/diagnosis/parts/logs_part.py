@@ -162,6 +162,7 @@ class LogsPart:
             machine_symptoms=symptoms,
             others=others,
             accusations=lost,
+            writers=attempt.writers(ranks),
             masked=log_template,
         )
         is_whole = self.last is None or self.last <= snapshot.at
@@ -212,7 +213,9 @@ def read_logs(
     )
     is_alone = has_one_machine(logs, job.machines.values(), job.nodes, job.world)
     hosts = dict(_hosts(logs))
-    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world, hosts)
+    reports = [report for log in logs for report in log.launches]
+    nodes = {report.pod: report.host for report in reports if report.pod and report.host}
+    launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world, hosts, nodes)
     return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
 
 

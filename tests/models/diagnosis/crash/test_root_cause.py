@@ -312,3 +312,18 @@ def test_observers_that_disagree_name_none() -> None:
     ]  # fmt: skip
     finding = cause(end(0, *lines), *(end(rank) for rank in range(1, 8)))
     assert finding.origins == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("scope", "where", "is_program"),
+    [("storage", "ab", False), ("platform", "ab", False), ("storage", "aa", True),
+     ("application", "ab", True)],
+)  # fmt: skip
+def test_same_error_on_one_machine(scope: Any, where: str, *, is_program: bool) -> None:
+    """A mount of one machine is gone; an error of the program may be that of a pipeline stage."""
+    raised = {**RAISED, "scope": scope}
+    failed = [replace(end(rank, report(10, **raised)), machine="a") for rank in range(4)]
+    others = [replace(end(rank), machine=where[1]) for rank in range(4, 8)]
+    finding = cause(*failed, *others)
+    assert finding.is_program_error == is_program
+    assert {c.rank for c in finding.candidates} == (set() if is_program else {0, 1, 2, 3})

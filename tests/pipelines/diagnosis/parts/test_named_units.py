@@ -81,3 +81,97 @@ LOST = (
 def test_stated_cause_outweighs_launcher(text: str, who: set[Any]) -> None:
     """A launcher names the process that it missed first, not the one that states a cause."""
     assert named({"job.log": text}) == who
+
+
+STEPS = "".join(f"[2026-03-01 04:00:{n:02}] step {n} loss 2.{n}\n" for n in range(8))
+TRACE = 'Traceback (most recent call last):\n  File "a.py", line 7, in f\n    {call}\n{error}\n'
+FILE = TRACE.format(call="open(p)", error="FileExistsError: [Errno 17] File exists: 'a.jsonl'")
+DEVICE = "RuntimeError: synchronizeDevice: error code 7"
+
+
+def consoles(text: str) -> dict[str, str]:
+    """Return a file with the lines of three machines, of which the second one has more."""
+    lines = [f"cn-{n}: {line}" for line in STEPS.splitlines() for n in range(3)]
+    return {"job.log": "\n".join([*lines, *(f"cn-1: {t}" for t in text.splitlines())]) + "\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (FILE, {"cn-1"}),
+        (TRACE.format(call="dist.barrier()", error=DEVICE), set()),
+        (TRACE.format(call="self.put(x)", error=DEVICE), {"cn-1"}),
+        ("RuntimeError: NCCL error: unhandled system error\n", set()),
+        ("NCCL WARN Connect to cn-2<4711> failed : Connection refused\n" + FILE, set()),
+    ],
+)
+def test_error_on_one_machine_only(text: str, who: set[Any]) -> None:
+    """An error raised in a wait, or after a peer was lost, has its origin elsewhere."""
+    assert named(consoles(text)) == who
+
+
+def test_line_without_time_is_late() -> None:
+    """The next line with a time says how late it was, so that no step came after it."""
+    start = "cn-1: [2026-03-01 03:00:00] begun\ncn-0: [2026-03-01 03:00:00] begun\n"
+    text = "".join(f"cn-0: [2026-03-01 04:{n:02}:00] step {n} loss 2.{n}\n" for n in range(20))
+    error = "".join(f"cn-1: {line}\n" for line in FILE.splitlines())
+    after = "cn-1: [2026-03-01 04:19:07] [INFO] closing\n"
+    assert named({"job.log": start + text + error + after}) == {"cn-1"}
+
+
+@settings(deadline=None, max_examples=10)
+@given(size=st.integers(4, 9), data=st.data(), cleaned=st.sampled_from([137, -9, -15]))
+def test_one_code_among_those_of_clean_up(size: int, data: st.DataObject, cleaned: int) -> None:
+    failed = data.draw(st.integers(0, size - 1))
+    codes = [1 if n == failed else cleaned for n in range(size)]
+    assert named({"job.log": f"the job failed with return code list: {codes}\n"}) == {failed}
+    both = [1 if n in (failed, (failed + 1) % size) else cleaned for n in range(size)]
+    assert named({"job.log": f"the job failed with return code list: {both}\n"}) == set()
+
+
+SRUN = "srun: error: cn-{host}: tasks {tasks}: Exited with exit code 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (SRUN.format(host=3, tasks="8-11"), {"cn-3"}),
+        (SRUN.format(host=0, tasks="0-3"), set()),
+        (SRUN.format(host=3, tasks="8-11") + SRUN.format(host=4, tasks="12-15"), set()),
+        ("RuntimeError: Socket timed out while waiting for rank\n"
+         + SRUN.format(host=3, tasks="8-11"), set()),
+    ],
+)  # fmt: skip
+def test_tasks_of_one_machine_exited(text: str, who: set[Any]) -> None:
+    assert named({"slurm-123456.out": "preparing\n" + text}) == who
+
+
+@settings(deadline=None, max_examples=10)
+@given(silent=st.sets(st.integers(1, 14), max_size=3))
+def test_silent_tasks_keep_labels(silent: set[int]) -> None:
+    """A task that wrote nothing leaves a gap in the numbers of the labels."""
+    lines = "".join(f"{task:2}: ready\n" for task in range(16) if task not in silent)
+    error = "".join(f"15: {line}\n" for line in FILE.splitlines())
+    assert named({"job.out": lines + error}) == {15}
+
+
+def test_warning_of_libfabric_is_an_error() -> None:
+    lost = "libfabric:8:1772337600::efa:cq:handle_error():7<warn> err: 5, message: Bad address"
+    assert verdict({"job.log": STEPS + 3 * f"{lost}\n"}).kind != "none"
+
+
+@pytest.mark.parametrize(
+    ("error", "who"),
+    [("OSError: [Errno 116] Stale file handle", {"node-b"}), ("ValueError: bad shard", set())],
+)
+def test_same_error_of_all_ranks_there(error: str, who: set[Any]) -> None:
+    """Four ranks of one machine meet it, and none of the other machine."""
+    init = (
+        "node-{m}:7{r}:9 [{l}] NCCL INFO comm 0x1 rank {r} nranks 8 cudaDev {l} - Init COMPLETE\n"
+    )
+    raised = TRACE.format(call="read(x)", error=error)
+    files = {
+        f"rank{r}.log": init.format(m="ab"[r // 4], r=r, l=r % 4) + (raised if r > 3 else STEPS)
+        for r in range(8)
+    }
+    assert {c.machine for c in verdict(files).culprits} == who
