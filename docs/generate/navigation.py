@@ -30,7 +30,13 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                 *("collect_from_hung_job", "check_nodes", "extend_the_knowledge_base"),
             ),
             "Respond": (
-                *("respond_dry_run", "connect_slurm", "write_policy", "replay_a_policy"),
+                *(
+                    "respond_dry_run",
+                    "connect_slurm",
+                    "connect_kubernetes",
+                    "write_policy",
+                    "replay_a_policy",
+                ),
                 *("find_out_why_a_step_was_blocked", "approve_and_silence", "undo_by_hand"),
                 *("report_findings", "measure_the_response"),
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,7 +15,7 @@ from forewarn.response.follow_up.external_drain import MAX_PATTERN_LENGTH
 from forewarn.response.state.pool import Limits, Pool, PoolMode
 from forewarn.response.state.response_settings import ResponseSettings
 
-__all__ = ["CostsTable", "PoolTable", "RespondTable"]
+__all__ = ["CostsTable", "KubernetesTable", "PoolTable", "RespondTable"]
 
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
 _LOOP_EVERY = 15 * MINUTE
@@ -40,7 +41,18 @@ class PoolTable(StrictTable):
     def _check(self) -> Self:
         if self.partition and self.selector:
             raise ValueError("`partition` and `selector` exclude each other, expected one of them")
+        if self.selector and not all("=" in term for term in self.selector.split(",")):
+            raise ValueError(
+                f"`selector` is {self.selector!r}, expected LABEL=VALUE, several joined by commas"
+            )
         return self
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether the selector matches the labels of a machine."""
+        terms = [term.partition("=") for term in self.selector.split(",")]
+        return bool(self.selector) and all(
+            labels.get(label.strip()) == value.strip() for label, _, value in terms
+        )
 
 
 class CostsTable(StrictTable):
@@ -51,6 +63,22 @@ class CostsTable(StrictTable):
     start: Duration = parse_duration("10min")
     checkpoint: Duration = parse_duration("60min")
     planned_restart: Duration = parse_duration("10min")
+
+
+class KubernetesTable(StrictTable):
+    """How a Kubernetes cluster is reached and read."""
+
+    kubeconfig: str = ""
+    rack_label: Annotated[str, Field(min_length=1)] = "forewarn.io/rack"
+    switch_label: Annotated[str, Field(min_length=1)] = "network.topology.nvidia.com/leaf"
+    system_namespaces: tuple[Pattern, ...] = (
+        *("kube-*", "gpu-operator", "network-operator", "nvsentinel"),
+    )
+    drain_taints: tuple[Pattern, ...] = (
+        *("node.kubernetes.io/out-of-service", "node.cloudprovider.kubernetes.io/shutdown"),
+        *("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupt*", "*quarantine*"),
+        *("*unhealthy*", "*maintenance*"),
+    )
 
 
 class RespondTable(StrictTable):
@@ -64,7 +92,7 @@ class RespondTable(StrictTable):
     job_folder: str = ""
     diagnosis_timeout: Duration = parse_duration("5min")
     failures: str = ""
-    driver: Literal["none", "slurm"] = "none"
+    driver: Literal["none", "slurm", "kubernetes"] = "none"
     slurm_conf: str = ""
     slurm_sudo: tuple[str, ...] = ()
     check_users: Annotated[str, Field(min_length=1)] = "root"
@@ -94,6 +122,7 @@ class RespondTable(StrictTable):
     key: str = ""
     pools: dict[str, PoolTable] = Field(default_factory=dict)
     costs: CostsTable = CostsTable()
+    kubernetes: KubernetesTable = KubernetesTable()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -108,7 +137,13 @@ class RespondTable(StrictTable):
         if acting and self.driver == "none":
             raise ValueError(
                 f"`respond.pools.{acting[0]}` has mode {self.pools[acting[0]].mode!r} and "
-                "`respond.driver` is 'none', expected a driver such as 'slurm'"
+                "`respond.driver` is 'none', expected 'slurm' or 'kubernetes'"
+            )
+        without = [name for name, table in self.pools.items() if not table.selector]
+        if without and self.driver == "kubernetes":
+            raise ValueError(
+                f"`respond.pools.{without[0]}` has no `selector`, expected labels of nodes such as "
+                "'pool=train'"
             )
         if any(end <= begin for begin, end in self.frozen):
             raise ValueError("`respond.freeze` has a span that ends before it begins")

@@ -57,6 +57,8 @@ class ActionTransition:
         The scheduler shows the action: store the start of the controller and of the machine.
     reapplied : bool
         It is applied for the second time.
+    by : str
+        Who overrode the action; empty if unknown.
     """
 
     action: Action
@@ -66,3 +68,4 @@ class ActionTransition:
     detail: str = ""
     confirmed: bool = False
     reapplied: bool = False
+    by: str = ""

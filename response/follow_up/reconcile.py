@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from forewarn.features.time_units import MINUTE, Nanoseconds
 from forewarn.response.decision.killed_jobs import find_eviction_blocker
@@ -18,7 +19,10 @@ from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["reconcile", "stale_marks"]
+__all__ = ["REPLACED", "reconcile", "stale_marks"]
+
+REPLACED: Final = "replaced_by_other"
+"""Detail of an action whose machine the scheduler has removed."""
 
 _LATE_ANSWER_SPAN = Nanoseconds(15 * MINUTE)
 """How late a scheduler may still carry out a call that it did not answer."""
@@ -35,6 +39,7 @@ def reconcile(
     stopped: bool,
     now: Nanoseconds,
     clock_alone: bool = False,
+    lasting: bool = False,
 ) -> list[ActionTransition]:
     """Return the next transition of each open action.
 
@@ -57,6 +62,8 @@ def reconcile(
         Nanoseconds since 1970 UTC.
     clock_alone : bool, optional
         No second clock confirms `now`: no job is ended.
+    lasting : bool, optional
+        The scheduler loses neither marks nor machines by itself.
 
     Returns
     -------
@@ -64,8 +71,10 @@ def reconcile(
         Ordered by deadline, then by action.
     """
     ordered = sorted(tracked, key=lambda w: (w.action.valid_until, w.action.id))
-    reset = _weights_reset(tracked, fleet)
-    reading = _SchedulerReading(fleet, controller, configured or controller, reset, stopped, now)
+    reset = not lasting and _weights_reset(tracked, fleet)
+    reading = _SchedulerReading(
+        fleet, controller, configured or controller, reset, lasting, stopped, now
+    )
     transitions = _release_overridden([_next_transition(w, reading) for w in ordered])
     reasons = {"the kill switch is on": stopped, NO_SECOND_CLOCK: clock_alone}
     forbidden = next((reason for reason, holds in reasons.items() if holds), "")
@@ -92,6 +101,7 @@ class _SchedulerReading:
     controller: str
     configured: str
     reset: bool
+    lasting: bool
     stopped: bool
     now: Nanoseconds
 
@@ -109,6 +119,10 @@ def _weights_reset(tracked: Iterable[TrackedAction], fleet: Mapping[str, Machine
 def _next_transition(tracked: TrackedAction, reading: _SchedulerReading) -> ActionTransition:
     action, machine = tracked.action, reading.fleet.get(tracked.action.machine)
     stopped, now = reading.stopped, reading.now
+    if machine is None and reading.lasting:
+        sent = action.state is not ActionState.INTENDED
+        state = ActionState.RELEASED if sent else ActionState.EXPIRED
+        return ActionTransition(action, state, detail=f"{REPLACED}: the machine is gone")
     if machine is None:
         return ActionTransition(
             action, action.state, detail="the scheduler does not list the machine"
@@ -197,12 +211,14 @@ def _continue_action(
         return ActionTransition(action, state, confirmed=True)
     if _taken_by_others(action, machine):
         words = f"the reason was changed manually: {machine.reason}"
-        return ActionTransition(action, ActionState.OVERRIDDEN, detail=words)
+        return ActionTransition(action, ActionState.OVERRIDDEN, detail=words, by=machine.reason_by)
     loss = _loss_reason(tracked, machine, reading)
     # A drain is applied again once. Every new configuration resets weights without any manual
     # change.
     if not loss or (tracked.reapplied and action.step.isolates):
-        return ActionTransition(action, ActionState.OVERRIDDEN, detail="undone manually")
+        return ActionTransition(
+            action, ActionState.OVERRIDDEN, detail="undone manually", by=machine.reason_by
+        )
     if reading.now >= action.valid_until:
         words = f"lost: {loss}; no longer valid"
         return ActionTransition(action, ActionState.RELEASED, detail=words)

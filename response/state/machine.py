@@ -51,9 +51,12 @@ class Machine:
     boot : str
         Changes when the machine is a new one to the controller.
     reason_by : str
-        Who set the reason, if the scheduler reports it.
+        Who set the reason, or in service who last changed a mark, if the scheduler reports it.
     reason_at : int or None
         When it was set, nanoseconds since 1970 UTC, if the scheduler reports it.
+    unfinished : int or None
+        Number of the action whose mark is incomplete or only partly removed: `apply` or `undo` is
+        called again.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Machine:
     boot: str = ""
     reason_by: str = ""
     reason_at: Nanoseconds | None = None
+    unfinished: int | None = None
 
     @property
     def out(self) -> bool:

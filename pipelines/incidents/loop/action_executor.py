@@ -27,7 +27,7 @@ from forewarn.response.state.incident import IncidentState
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import Step
 
-__all__ = ["apply_transitions", "remove_stale_marks", "start_action"]
+__all__ = ["apply_transitions", "finish_marks", "remove_stale_marks", "start_action"]
 
 
 def start_action(
@@ -53,11 +53,17 @@ def apply_transitions(
     fleet: Fleet,
     *,
     now: Nanoseconds,
-) -> None:
+) -> dict[str, str]:
     """Record the transitions of open actions, and make the scheduler calls that they require.
 
     If another responder has recorded a transition first, that responder makes the call.
+
+    Returns
+    -------
+    dict of str to str
+        Of each eviction the subject of an alert, and why it was refused; empty if it was not.
     """
+    refusals: dict[str, str] = {}
     machines = {machine.name: machine for machine in fleet.machines}
     tracked_by_id = {entry.action.id: entry for entry in tracked}
     for transition in transitions:
@@ -83,13 +89,18 @@ def apply_transitions(
                 transition.action,
                 transition.state,
                 now=now,
+                who=transition.by or "forewarn",
                 detail=transition.detail,
                 identity=identity,
             )
         if action is not None:
             if machine is not None and _confirmed_first(transition, entry):
                 _notify_jobs(driver, machine, action)
-            _make_call(ledger, driver, action, transition, now=now)
+            refusal = _make_call(ledger, driver, action, transition, now=now)
+            if transition.call is DriverCall.EVICT:
+                subject = f"eviction from {action.machine}"
+                refusals[subject] = refusal and f"{subject}: a person has to end jobs ({refusal})"
+    return refusals
 
 
 def remove_stale_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machine]) -> None:
@@ -105,13 +116,27 @@ def remove_stale_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machin
             )
 
 
+def finish_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machine]) -> None:
+    """Complete the marks of actions that hold, and remove what is left of those that have ended."""
+    for machine in machines:
+        action = None if machine.unfinished is None else ledger.action(machine.unfinished)
+        if action is None or action.machine != machine.name:
+            continue
+        if action.state in (ActionState.HOLDING, ActionState.DRAINED):
+            call = partial(driver.apply, action, why=action.cause)
+            _attempt(call, f"{machine.name}: mark not completed, will retry")
+        elif not action.open:
+            call = partial(driver.undo, action)
+            _attempt(call, f"{machine.name}: rest of a mark not removed, will retry")
+
+
 def _override(ledger: Ledger, transition: ActionTransition, *, now: Nanoseconds) -> None:
     action = transition.action
     incident = ledger.incident(action.incident)
     if incident is not None and incident.state is IncidentState.OPEN:
         why = f"{action.machine}: {transition.detail}"
         state = IncidentState.OVERRIDDEN
-        ledger.end_incident(incident.id, state, now=now, who="somebody", why=why)
+        ledger.end_incident(incident.id, state, now=now, who=transition.by or "somebody", why=why)
 
 
 def _make_call(
@@ -121,19 +146,23 @@ def _make_call(
     transition: ActionTransition,
     *,
     now: Nanoseconds,
-) -> None:
+) -> str:
+    """Make the call of a transition; return why it was refused if it is made once more."""
     match transition.call:
         case DriverCall.APPLY:
             _apply(ledger, driver, action, why=action.cause, now=now)
         case DriverCall.UNDO:
-            _attempt(lambda: driver.undo(action), f"{action.machine}: release failed, will retry")
+            return _attempt(
+                lambda: driver.undo(action), f"{action.machine}: release failed, will retry"
+            )
         case DriverCall.EVICT:
-            _attempt(
+            return _attempt(
                 lambda: driver.evict(action, transition.jobs),
                 f"{action.machine}: eviction of jobs failed, will retry",
             )
         case None:
             pass
+    return ""
 
 
 def _identity(action: Action, machine: Machine, fleet: Fleet) -> tuple[str, str]:
@@ -174,8 +203,11 @@ def _notify_jobs(driver: Driver, machine: Machine, action: Action) -> None:
         )
 
 
-def _attempt(call: Callable[[], None], message: str) -> None:
+def _attempt(call: Callable[[], None], message: str) -> str:
+    """Make a call; note why it was refused, and return it."""
     try:
         call()
     except DriverError as error:
         note(f"{message} ({error})")
+        return str(error)
+    return ""

@@ -13,6 +13,7 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
 from forewarn.pipelines.incidents.loop.action_executor import (
     apply_transitions,
+    finish_marks,
     remove_stale_marks,
     start_action,
 )
@@ -226,8 +227,7 @@ class Responder:
         if machine.pool is not None:
             return machine
         for name, table in self.site.table.pools.items():
-            label, _, value = table.selector.partition("=")
-            if table.selector and machine.labels.get(label) == value:
+            if table.selects(machine.labels):
                 return replace(machine, pool=name)
         return machine
 
@@ -293,10 +293,13 @@ class Responder:
             stopped=stopped,
             now=now,
             clock_alone=clocks.is_alone,
+            lasting=fleet.lasting,
         )
-        apply_transitions(self.ledger, self.driver, transitions, tracked, fleet, now=now)
+        refusals = apply_transitions(self.ledger, self.driver, transitions, tracked, fleet, now=now)
+        LoopAlerts(self.ledger, self.warn).raise_new(refusals, now)
         open_actions = [action.id for action in self.ledger.open_actions()]
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
+        finish_marks(self.ledger, self.driver, fleet.machines)
 
     def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Merge incidents of one event on many machines into a shared incident."""

@@ -215,10 +215,28 @@ class ResponseSite:
             before_changes=self.table.slurm_sudo,
         )
 
+    def kubernetes(self) -> Driver:
+        """Return the driver of the Kubernetes cluster; importing its client takes a second."""
+        from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import ApiServer
+        from forewarn.pipelines.incidents.schedulers.kubernetes.kubernetes_driver import (
+            KubernetesDriver,
+        )
+        from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
+
+        table = self.table.kubernetes
+        path = str(self.folder / table.kubeconfig) if table.kubeconfig else ""
+        return KubernetesDriver(
+            ApiServer(path, self.table.command_timeout / SECOND),
+            NodeReading(table.rack_label, table.switch_label, table.drain_taints),
+            table.system_namespaces,
+        )
+
     def driver(self) -> Driver | None:
         """Return the scheduler; None if `driver` is `none`."""
         if self.table.driver == "none":
             return None
+        if self.table.driver == "kubernetes":
+            return self.kubernetes()
         pools = {
             name: table.partition or name
             for name, table in self.table.pools.items()

@@ -36,6 +36,8 @@ class Fleet:
         as weights.
     clock : int or None
         The scheduler's own time of the reading; None if it does not report one.
+    lasting : bool
+        The scheduler keeps every mark and lists every machine: what is gone was removed by others.
     """
 
     at: Nanoseconds
@@ -43,6 +45,7 @@ class Fleet:
     controller: str
     configured: str = ""
     clock: Nanoseconds | None = None
+    lasting: bool = False
 
 
 class Driver(Protocol):

@@ -53,6 +53,12 @@ def test_three_overrides_trip_circuit_breaker() -> None:
     assert four == (Interlock(words, Nanoseconds(NOW + 4 * HOUR)),)
 
 
+def test_overrides_at_once_are_one_event() -> None:
+    assert active(overrides=overrides(1, 1, 1, 2)) == ()
+    by_others = [Override("n9", "xid 79", ago(HOUR), who=who) for who in ("ann", "tom")]
+    assert active(overrides=[*overrides(1), *by_others]) != ()
+
+
 def test_first_day_of_policy_blocks_all() -> None:
     (interlock,) = active(policy_since=ago(23 * HOUR))
     assert interlock == Interlock("the policy is in its first 1 day", Nanoseconds(NOW + HOUR))

@@ -42,6 +42,7 @@ def transition(
     controller: str = "c1",
     stopped: bool = False,
     now: int = NOW,
+    lasting: bool = False,
     **remembered: Any,
 ) -> ActionTransition:
     values = {"controller": "c1", "boot": "b1", **remembered}
@@ -53,6 +54,7 @@ def transition(
         recent=[action],
         stopped=stopped,
         now=Nanoseconds(now),
+        lasting=lasting,
     )
     return single
 
@@ -282,3 +284,43 @@ def test_unknown_machine_after_restart_is_no_override() -> None:
     assert outcome(DRAIN, unknown, controller="c2") == (ActionState.HOLDING, None)
     again = transition(DRAIN, SERVES, controller="c2")
     assert (again.state, again.call) == (ActionState.SENT, DriverCall.APPLY)
+
+
+# --- schedulers that lose nothing -----------------------------------------------------------------
+
+
+def test_vanished_machine_ends_its_action() -> None:
+    assert transition(DRAIN, None).state is ActionState.HOLDING  # Slurm may not list it for a while
+    gone = transition(DRAIN, None, lasting=True)
+    assert (gone.state, gone.call, gone.detail) == (
+        ActionState.RELEASED,
+        None,
+        "replaced_by_other: the machine is gone",
+    )
+    intended = replace(DRAIN, state=ActionState.INTENDED)
+    assert outcome(intended, None, lasting=True) == (ActionState.EXPIRED, None)
+
+
+def test_override_names_who_changed_the_mark() -> None:
+    returned = replace(SERVES, reason_by="tom")
+    assert transition(DRAIN, returned).by == "tom"
+    assert transition(DRAIN, replace(FOREIGN, reason_by="tom")).by == "tom"
+
+
+def test_marks_removed_together_are_overridden() -> None:
+    """Slurm resets all weights at once by itself; others keep what was set."""
+    actions = [replace(AVOID, id=number, machine=f"n{number}") for number in (1, 2)]
+    tracked = [TrackedAction(action, controller="c1", boot="b1") for action in actions]
+    fleet = {action.machine: replace(SERVES, name=action.machine) for action in actions}
+    for lasting, expected in ((False, ActionState.SENT), (True, ActionState.OVERRIDDEN)):
+        transitions = reconcile(
+            tracked,
+            fleet,
+            controller="c1",
+            pools={"train": Pool("train")},
+            recent=actions,
+            stopped=False,
+            now=NOW,
+            lasting=lasting,
+        )
+        assert {transition.state for transition in transitions} == {expected}

@@ -1,0 +1,1 @@
+"""Driver of a Kubernetes cluster, through its API server."""

@@ -1,0 +1,39 @@
+"""Notices to the owners of jobs, as events of their pods."""
+
+from __future__ import annotations
+
+from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import FIELD_MANAGER, Json
+
+__all__ = ["notice_event"]
+
+_MAX_MESSAGE_LENGTH = 1000  # characters; the API permits 1024 bytes
+
+
+def notice_event(pod: Json, message: str, at: str) -> Json:
+    """Return an event that `kubectl describe pod` shows.
+
+    Parameters
+    ----------
+    pod : dict
+    message : str
+    at : str
+        ISO 8601, whole seconds.
+    """
+    metadata = pod["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "forewarn-", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            **{name: metadata[name] for name in ("name", "namespace", "uid")},
+        },
+        "reason": "MachineAtRisk",
+        "message": message[:_MAX_MESSAGE_LENGTH],
+        "type": "Warning",
+        "source": {"component": FIELD_MANAGER},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

@@ -1,0 +1,224 @@
+"""Kubernetes driver: marks nodes, evicts pods and tells their owners."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from forewarn.features.time_units import SECOND, Nanoseconds
+from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
+    MERGE,
+    STRATEGIC,
+    ApiServer,
+    ConflictError,
+    Json,
+)
+from forewarn.pipelines.incidents.schedulers.kubernetes.evictions import evict_pods
+from forewarn.pipelines.incidents.schedulers.kubernetes.external_marks import is_upgrading
+from forewarn.pipelines.incidents.schedulers.kubernetes.job_notices import notice_event
+from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
+from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import (
+    OUT_TAINT,
+    condition_action,
+    condition_patch,
+    mark_patch,
+    marked_by,
+    unmark_patch,
+)
+from forewarn.pipelines.incidents.schedulers.kubernetes.pod_jobs import job_of_pod, jobs_by_node
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.state.action import Action
+from forewarn.response.state.step import DrainMode, Step
+
+__all__ = ["KubernetesDriver"]
+
+_NODES = "/api/v1/nodes"
+_PODS = "/api/v1/pods"
+_RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+_MACHINE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_MAX_CONFLICTS = 5  # readings of a node before a change is left for the next round
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesDriver:
+    """Driver of a Kubernetes cluster.
+
+    Attributes
+    ----------
+    server : ApiServer
+    reading : NodeReading
+    system_namespaces : tuple of str
+        Patterns of namespaces whose pods are neither jobs nor evicted.
+    waits : tuple of float
+        Seconds before each further try to evict a pod that a disruption budget protects.
+    clock : Clock
+    """
+
+    server: ApiServer
+    reading: NodeReading
+    system_namespaces: tuple[str, ...]
+    waits: tuple[float, ...] = (1.0, 2.0, 4.0)
+    clock: Clock = field(default_factory=SystemClock)
+    name: str = "kubernetes"
+
+    def read(self) -> Fleet:
+        """Return all nodes with their jobs.
+
+        Raises
+        ------
+        DriverError
+            If the API server does not answer or its answer is unreadable.
+        """
+        at = Nanoseconds(self.clock.now())
+        nodes, clock = self.server.read_all(_NODES)
+        pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName!=,{_RUNNING}")
+        try:
+            jobs = jobs_by_node(pods, self.system_namespaces)
+            machines = tuple(
+                self.reading.machine(node, jobs.get(node["metadata"]["name"], ())) for node in nodes
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DriverError(f"the API server's answer is unreadable: {error!r}") from None
+        # Whole seconds: half of one off on average.
+        clock = None if clock is None else Nanoseconds(clock + SECOND // 2)
+        return Fleet(at, machines, self.name, clock=clock, lasting=True)
+
+    def apply(self, action: Action, *, why: str) -> None:
+        """Mark a node by a taint; take it out of service unless it is only to be avoided.
+
+        The condition is set first: if that right is missing, nothing else is changed.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer, or others changed the node each time.
+        DriverError
+            If the server refused, or the node is drained externally.
+        """
+
+        def patch(node: Json) -> Json:
+            external = self.reading.external(node)
+            if marked_by(node, OUT_TAINT) is None and external is not None:
+                who = f" by {external.who}" if external.who else ""
+                raise DriverError(f"{action.machine} is drained externally{who}: {external.why}")
+            if condition_action(node) != action.id:
+                self._set_condition(action, why)
+            return mark_patch(node, action, why)
+
+        self._change(action.machine, patch, missing_ok=False)
+
+    def reserve(self, action: Action) -> None:
+        """Confirm that a node is drained by this action and empty.
+
+        The taint stays, and pods of the check tolerate it, so no other pod comes before them.
+
+        Raises
+        ------
+        DriverError
+            As in `apply`, and if the node is not empty, or not drained by the action.
+        """
+        node = self._node(action.machine)
+        if node is None or marked_by(node, OUT_TAINT) != action.id or self._pods(action.machine):
+            raise DriverError(f"{action.machine} is not drained by action {action.id}, or has jobs")
+
+    def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
+        """Evict the pods of jobs from a node that this action has drained.
+
+        Pods that a disruption budget protects are deleted in the mode `now` only.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer.
+        DriverError
+            If the node is not drained by the action, or a budget protects a pod.
+        """
+        node = self._node(action.machine)
+        if node is None or marked_by(node, OUT_TAINT) != action.id:
+            raise DriverError(f"{action.machine} is not drained by action {action.id}")
+        pods = [pod for pod in self._pods(action.machine) if self._job(pod) in jobs]
+        delete = action.mode is DrainMode.NOW
+        evict_pods(self.server, pods, delete=delete, waits=self.waits)
+
+    def undo(self, action: Action) -> None:
+        """Remove the mark of an action from a node; a cordon that others have set is kept.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer, or others changed the node each time.
+        DriverError
+            If the server refused, or the GPU Operator is replacing the driver.
+        """
+
+        def patch(node: Json) -> Json:
+            body = unmark_patch(node, action)
+            if body and action.step is not Step.AVOID and is_upgrading(node):
+                raise DriverError(f"{action.machine} is in a driver upgrade")
+            return body
+
+        node = self._change(action.machine, patch, missing_ok=True)
+        if node is not None and condition_action(node) == action.id:
+            self._set_condition(action, None)
+
+    def notify(self, jobs: tuple[str, ...], message: str) -> None:
+        """Write an event about one pod of each job.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer.
+        DriverError
+            If the server refused.
+        """
+        pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName!=,{_RUNNING}")
+        pod_by_job = {self._job(pod): pod for pod in pods}
+        for job in jobs:
+            if job in pod_by_job:
+                pod = pod_by_job[job]
+                path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/events"
+                self.server.create(path, notice_event(pod, message, self._now()))
+
+    # --- one node ---------------------------------------------------------------------------------
+
+    def _change(
+        self, machine: str, patch: Callable[[Json], Json], *, missing_ok: bool
+    ) -> Json | None:
+        """Read and patch a node, again if it changed in between; return it as read last."""
+        for _ in range(_MAX_CONFLICTS):
+            node = self._node(machine)
+            if node is None:
+                if missing_ok:
+                    return None
+                raise DriverError(f"Kubernetes has no node {machine!r}")
+            body = patch(node)
+            try:
+                if body:
+                    self.server.patch(f"{_NODES}/{machine}", body, form=MERGE)
+            except ConflictError:
+                continue
+            return node
+        raise DriverTimeoutError(f"others changed {machine} {_MAX_CONFLICTS} times meanwhile")
+
+    def _node(self, name: str) -> Json | None:
+        if not _MACHINE.fullmatch(name):
+            raise DriverError(f"{name[:100]!r} is not a valid node name")
+        return self.server.read(f"{_NODES}/{name}")
+
+    def _set_condition(self, action: Action, why: str | None) -> None:
+        body = condition_patch(action, why, self._now())
+        self.server.patch(f"{_NODES}/{action.machine}/status", body, form=STRATEGIC)
+
+    def _pods(self, machine: str) -> Sequence[Json]:
+        """Return the pods of jobs on a node."""
+        pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName={machine},{_RUNNING}")
+        return [pod for pod in pods if self._job(pod) is not None]
+
+    def _job(self, pod: Json) -> str | None:
+        return job_of_pod(pod, self.system_namespaces)
+
+    def _now(self) -> str:
+        return format_iso(self.clock.now() // SECOND * SECOND)
