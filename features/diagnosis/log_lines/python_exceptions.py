@@ -38,6 +38,7 @@ _WAITING_CALL = re.compile(
     rb"\b(?:torch\.(?:cuda|npu|xpu|hpu)|torch_npu\.npu)\.synchronize\(|\b(?:work|handle|req)\.wait\("
     rb"|\b(?:dist|distributed|group|pg)\.(?:monitored_)?(?:barrier|all_?reduce|all_?gather\w*"
     rb"|all_?to_?all\w*|broadcast\w*|reduce_?scatter\w*|recv|send)\(|\bin (?:synchronize|barrier)\b"
+    rb"|wait_for_(?:peer|rank|worker|other|node|all|everyone)\w*\("
 )
 _LETTER = re.compile(rb"[A-Za-z]")
 _EXCEPTION = re.compile(

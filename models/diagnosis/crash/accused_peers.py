@@ -47,6 +47,8 @@ class Accusation:
         Machine of the witness.
     is_exit : bool
         Whether the peer alone ended with an error, which may be that it lost another.
+    is_missed : bool
+        Whether the witness, a launcher, knows neither how the peer ended nor that it was first.
     """
 
     peer: NamedPeer
@@ -56,6 +58,7 @@ class Accusation:
     by_observer: bool = False
     machine: str | None = None
     is_exit: bool = False
+    is_missed: bool = False
 
     @property
     def is_own(self) -> bool:
@@ -66,7 +69,11 @@ class Accusation:
 
 
 def stated_accusations(ends: Sequence[RankExit], others: Sequence[Symptom]) -> list[Accusation]:
-    """Return the accusations in the lines of all ranks and of unknown writers."""
+    """Return the accusations in the lines of all ranks and of unknown writers.
+
+    Those of a witness count for nothing that states an error of its own about the machine, such as
+    that its name cannot be resolved.
+    """
     lines = [(end.rank, symptom) for end in ends for symptom in end.symptoms]
     machines = {end.rank: end.machine for end in ends}
     stated = [
@@ -78,7 +85,22 @@ def stated_accusations(ends: Sequence[RankExit], others: Sequence[Symptom]) -> l
         if not symptom.is_survived and (symptom.role != "root" or symptom.by_observer)
         for peer in symptom.peers
     ]
-    return [a for a in stated if not a.is_own or (a.by_observer and a.witness is None)]
+    own = {
+        (symptom.writer, symptom.line)
+        for _, symptom in (*lines, *((None, symptom) for symptom in others))
+        if symptom.role == "root" and symptom.scope == "platform" and not symptom.is_stall
+    }
+    return [
+        accusation
+        for accusation in stated
+        if (not accusation.is_own or (accusation.by_observer and accusation.witness is None))
+        and not any(
+            not accusation.by_observer
+            and writer == accusation.machine
+            and (accusation.peer.machine or "\n") in line
+            for writer, line in own
+        )
+    ]
 
 
 def accused_peers(

@@ -103,7 +103,7 @@ def find_root_cause(
     accused = accused_peers([*launched, *stated], others)
     if odd is not None:
         candidates = [odd]
-    elif not candidates and (alone := _failed_machine(split, decisive_others, writers)):
+    elif not candidates and (alone := _failed_machine(split, ends, decisive_others, writers)):
         candidates = [alone]
     elif not candidates:
         candidates = accused or _silent_candidates(split, ends, has_cause=bool(decisive_others))
@@ -127,7 +127,10 @@ def find_root_cause(
 
 
 def _failed_machine(
-    split: _RanksByRole, others: Sequence[Symptom], writers: Collection[str]
+    split: _RanksByRole,
+    ends: Sequence[RankExit],
+    others: Sequence[Symptom],
+    writers: Collection[str],
 ) -> CulpritCandidate | None:
     """Return the only machine of several that logged an error of its own, or None.
 
@@ -137,9 +140,10 @@ def _failed_machine(
     machines = {symptom.writer for symptom in roots}
     if len(machines) != 1 or None in machines or not set(writers) - machines:
         return None
-    is_witness = any(symptom.peers and symptom.writer in machines for symptom in others)
+    waited = {end.machine for end in ends if end.rank in split.waited}
+    waited |= {symptom.writer for symptom in others if symptom.peers}
     is_error = all(is_exception(root.line) and root.scope != "fabric" for root in roots)
-    if split.roots or split.waited or is_witness or not is_error:
+    if split.roots or waited & machines or not is_error:
         return None
     first = min(roots, key=_sort_key)
     why = f"no other machine logged an error of its own: {first.line}"
@@ -172,8 +176,8 @@ def _has_cause(accusation: Accusation, others: Sequence[Symptom]) -> bool:
         for symptom in others
         if symptom.role == "root" and symptom.source == "logs" and symptom.writer is None
     }
-    is_rank = accusation.peer.rank is not None
-    return not is_rank and bool(causes) and accusation.line[:_HEAD_CHARS] not in causes
+    is_vague = accusation.is_missed and accusation.peer.rank is None
+    return is_vague and bool(causes) and accusation.line[:_HEAD_CHARS] not in causes
 
 
 def _without_shared_lines(ends: Sequence[RankExit], masked: MaskFunction) -> list[RankExit]:

@@ -19,6 +19,7 @@ __all__ = ["LaunchedRanks", "has_one_machine"]
 _REQUESTED = (0, -15)
 _OWN_SIGNALS = (-4, -7, -8, -9, -11)  # not sent by an aborting library or by a launcher's request
 _SIGKILL = -9
+_ENDED = (-15, _SIGKILL)
 _MIN_KILLED = 2  # the OOM killer ends one
 _TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 
@@ -103,7 +104,8 @@ class LaunchedRanks:
         others were ended.
         """
         logs = list(logs)
-        alone = _failed_alone([r for log in logs for r in log.launches if _is_past(r, at)])
+        reports = [r for log in logs for r in log.launches if _is_past(r, at)]
+        alone, is_ended = _failed_alone(reports), any(r.exit_code in _ENDED for r in reports)
         for log in logs:
             for report in log.launches:
                 is_own = report.exit_code is None or report.exit_code in _OWN_SIGNALS
@@ -119,6 +121,7 @@ class LaunchedRanks:
                             *(peer, None, report.line, report.time),
                             by_observer=True,
                             is_exit=bool(alone),
+                            is_missed=report.exit_code is None or bool(alone and not is_ended),
                         )
 
     def ends(self, logs: Iterable[ScannedLog], ranks: Ranks, at: int) -> dict[int, LaunchReport]:

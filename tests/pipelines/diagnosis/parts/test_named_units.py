@@ -175,3 +175,44 @@ def test_same_error_of_all_ranks_there(error: str, who: set[Any]) -> None:
         for r in range(8)
     }
     assert {c.machine for c in verdict(files).culprits} == who
+
+
+TERMINATED = "srun: error: cn-1: tasks 0-7: Terminated\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [
+        (TRACE.format(call="step(x)", error="ValueError: bad") + "{exit}" + TERMINATED, {"cn-2"}),
+        (TRACE.format(call="step(x)", error="ValueError: bad") + "{exit}", set()),
+        (TRACE.format(call="_wait_for_peers(d)", error="OSError: no") + "{exit}" + TERMINATED,
+         set()),
+    ],
+)  # fmt: skip
+def test_only_task_that_was_not_terminated(text: str, who: set[Any]) -> None:
+    """Slurm ends the others after the first that failed, which may be a witness."""
+    failed = "srun: error: cn-2: task 9: Exited with exit code 1\n"
+    assert named({"slurm-123456.out": STEPS + text.format(exit=failed)}) == who
+
+
+UNRESOLVED = (
+    "[W301 04:00:00 socket.cpp:697] [c10d] The client socket has failed to connect to "
+    "[main-0]:29500 (errno: {error}).\nDistNetworkError: The client socket has timed out after "
+    "60000ms while trying to connect to (main-0, 29500).\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "who"),
+    [("-2 - Name or service not known", set()), ("111 - Connection refused", {"main-0"})],
+)
+def test_name_without_address_is_not_accused(error: str, who: set[Any]) -> None:
+    files = {f"node-{n}.log": UNRESOLVED.format(error=error) for n in range(1, 4)}
+    assert named(files) == who
+
+
+def test_disk_of_one_machine_that_others_lost() -> None:
+    """The others lose a peer; the machine has the only error of its own."""
+    raised = TRACE.format(call="save(s, p)", error="OSError: [Errno 28] No space left on device")
+    lost = "[rank8]:[E301 04:06:01.1 x.cpp:6] [Rank 8] NCCL error: remote process exited\n"
+    assert named({"node-0.log": STEPS + raised, "node-1.log": STEPS + lost}) == {"node-0"}
