@@ -22,6 +22,7 @@ from forewarn.pipelines.runtime.terminal import write_line
 if TYPE_CHECKING:
     from forewarn.pipelines.incidents.api.api_context import ApiContext
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.pipelines.incidents.loop.leader_election import TermLease
     from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
@@ -161,6 +162,17 @@ def _answered(responder: Responder) -> list[LoopDecision]:
         raise SchedulerError(f"the scheduler cannot be used: {error}.") from None
 
 
+def _leads(lease: TermLease, ledger: Ledger) -> bool:
+    """Tell whether this responder holds the lease; a server that does not answer is an error."""
+    from forewarn.pipelines.incidents.loop.leader_election import lead
+    from forewarn.pipelines.incidents.schedulers.driver import DriverError
+
+    try:
+        return lead(lease, ledger)
+    except DriverError as error:
+        raise SchedulerError(f"the lease cannot be used: {error}.") from None
+
+
 def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
     _print(decided := _answered(_responder(site, ledger)), as_json)
     if not decided:
@@ -177,7 +189,7 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
     if not args.watch:
         serve_api(_desk(site, ledger), site.listener())
         return 0
-    responder = _responder(site, ledger)
+    responder, lease = _responder(site, ledger), site.lease()
     served = ApiThread(lambda: _desk(site, ledger), site.listener()) if args.serve else None
     if served is not None:
         served.start()
@@ -185,6 +197,8 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
     def call() -> None:
         if served is not None:
             served.restart_if_ended()
+        if lease is not None and not _leads(lease, ledger):
+            return
         _print([item for item in _answered(responder) if item.new], args.json)
 
     every, longest = Nanoseconds(site.table.every), site.core.loop_every

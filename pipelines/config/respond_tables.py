@@ -69,6 +69,7 @@ class KubernetesTable(StrictTable):
     """How a Kubernetes cluster is reached and read."""
 
     kubeconfig: str = ""
+    lease: Annotated[str, Field(pattern=r"^([a-z0-9-]{1,63}/[a-z0-9.-]{1,253})?$")] = ""
     rack_label: Annotated[str, Field(min_length=1)] = "forewarn.io/rack"
     switch_label: Annotated[str, Field(min_length=1)] = "network.topology.nvidia.com/leaf"
     system_namespaces: tuple[Pattern, ...] = (
@@ -144,6 +145,11 @@ class RespondTable(StrictTable):
             raise ValueError(
                 f"`respond.pools.{without[0]}` has no `selector`, expected labels of nodes such as "
                 "'pool=train'"
+            )
+        if self.kubernetes.lease and self.ledger.startswith("sqlite"):
+            raise ValueError(
+                "`respond.kubernetes.lease` needs a ledger that several responders reach, expected "
+                f"PostgreSQL, found {self.ledger!r}"
             )
         if any(end <= begin for begin, end in self.frozen):
             raise ValueError("`respond.freeze` has a span that ends before it begins")

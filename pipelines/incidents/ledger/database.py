@@ -31,7 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger import migrations
+from forewarn.pipelines.incidents.ledger import lease_terms, migrations
 from forewarn.pipelines.incidents.ledger.quarantined_rows import QUARANTINE_OPTION, Quarantine
 from forewarn.pipelines.incidents.ledger.sqlite_file import LedgerFile
 
@@ -68,11 +68,18 @@ class LedgerDatabase:
     ----------
     engine : Engine
         Its database has the newest schema.
+
+    Attributes
+    ----------
+    term : int or None
+        Term of the lease of this responder, which every write carries: none is made once a later
+        responder has written. None: there is no lease.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.quarantine = Quarantine()
         self.file: LedgerFile | None = None
+        self.term: int | None = None
         self.engine = engine.execution_options(**{QUARANTINE_OPTION: self.quarantine})
 
     @classmethod
@@ -175,7 +182,20 @@ class LedgerDatabase:
             with connection.begin():
                 if connection.dialect.name == "postgresql":
                     connection.execute(select(func.pg_advisory_xact_lock(WRITER_LOCK_ID)))
+                self._check_term(connection)
                 yield connection
+
+    def last_term(self) -> int:
+        """Return the term of the last responder with a lease that has written; 0 for none."""
+        with self.reading() as connection:
+            return lease_terms.last_term(connection)
+
+    def _check_term(self, connection: Connection) -> None:
+        """Record the term of this responder; raise if a later one has written already."""
+        last = self.term and lease_terms.record_term(connection, self.term)
+        if last != self.term:
+            message = f"a responder with term {last} has taken over from term {self.term}"
+            raise LedgerError(f"{message}; nothing is written", is_transient=True)
 
 
 def _address(url: str, environment: Mapping[str, str]) -> URL:

@@ -20,6 +20,7 @@ from forewarn.pipelines.incidents.api.access_control import (
 from forewarn.pipelines.incidents.ledger.database import MissingLedgerError, OpenMode
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.leader_election import TermLease
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.replay.policy_file import policy_of_site
 from forewarn.pipelines.incidents.schedulers.driver import Driver
@@ -215,28 +216,22 @@ class ResponseSite:
             before_changes=self.table.slurm_sudo,
         )
 
-    def kubernetes(self) -> Driver:
-        """Return the driver of the Kubernetes cluster; importing its client takes a second."""
-        from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import ApiServer
-        from forewarn.pipelines.incidents.schedulers.kubernetes.kubernetes_driver import (
-            KubernetesDriver,
-        )
-        from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
+    def lease(self) -> TermLease | None:
+        """Return the lease by which one of several responders is elected, if configured."""
+        if not self.table.kubernetes.lease:
+            return None
+        from forewarn.pipelines.incidents.loop.kubernetes_site import kubernetes_lease
 
-        table = self.table.kubernetes
-        path = str(self.folder / table.kubeconfig) if table.kubeconfig else ""
-        return KubernetesDriver(
-            ApiServer(path, self.table.command_timeout / SECOND),
-            NodeReading(table.rack_label, table.switch_label, table.drain_taints),
-            table.system_namespaces,
-        )
+        return kubernetes_lease(self.table, self.folder)
 
     def driver(self) -> Driver | None:
         """Return the scheduler; None if `driver` is `none`."""
         if self.table.driver == "none":
             return None
         if self.table.driver == "kubernetes":
-            return self.kubernetes()
+            from forewarn.pipelines.incidents.loop.kubernetes_site import kubernetes_driver
+
+            return kubernetes_driver(self.table, self.folder)
         pools = {
             name: table.partition or name
             for name, table in self.table.pools.items()

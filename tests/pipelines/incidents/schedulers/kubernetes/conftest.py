@@ -120,10 +120,12 @@ class Cluster:
             self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         for number, name in enumerate(NODES):
             self.create_node(name, number)
-        _, role, binding = list(yaml.safe_load_all(ROLE.read_text()))[-3:]
+        _, role, *others = yaml.safe_load_all(ROLE.read_text())
         self.rules = role["rules"]
-        self.call("POST", f"{ROLES}/clusterroles", role)
-        self.call("POST", f"{ROLES}/clusterrolebindings", binding)
+        for item in (role, *others):
+            namespace = item["metadata"].get("namespace")
+            folder = f"{ROLES}/namespaces/{namespace}" if namespace else ROLES
+            self.call("POST", f"{folder}/{item['kind'].lower()}s", item)
         self.set_rules(self.rules)
 
     def start_server(self) -> None:

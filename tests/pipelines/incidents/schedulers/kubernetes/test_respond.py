@@ -14,8 +14,8 @@ import pytest
 from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop import kubernetes_site
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.incidents.schedulers.kubernetes import api_server
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.finding import Finding, FindingKind
 
@@ -100,7 +100,7 @@ def site(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Site]:
     server = kubernetes.server
-    monkeypatch.setattr(api_server, "ApiServer", lambda *_: server)
+    monkeypatch.setattr(kubernetes_site, "ApiServer", lambda *_: server)
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "my.toml").touch()
     with ResponseSite.from_config(tmp_path / "my.toml").ledger() as ledger:
