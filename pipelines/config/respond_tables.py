@@ -80,6 +80,7 @@ class KubernetesTable(StrictTable):
         *("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupt*", "*quarantine*"),
         *("*unhealthy*", "*maintenance*"),
     )
+    problem_conditions: tuple[Pattern, ...] = ("*gpu*", "*xid*", "*nvlink*", "accelerated*")
 
 
 class RespondTable(StrictTable):

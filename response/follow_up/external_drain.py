@@ -1,4 +1,4 @@
-"""External drains, and whether their reason states a failure."""
+"""External drains and reported problems, and whether a drain's reason states a failure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.machine import Machine, ServiceState
 
 __all__ = [
     "MAX_PATTERN_LENGTH",
     "SCHEDULER_SOURCE",
     "find_external_drains",
+    "find_reported_problems",
     "match_failure_pattern",
 ]
 
@@ -64,6 +65,30 @@ def find_external_drains(machines: Iterable[Machine], *, now: Nanoseconds) -> li
         and machine.gpus
         and machine.action is None
         and machine.state is not ServiceState.UNKNOWN
+    ]
+
+
+def find_reported_problems(machines: Iterable[Machine], *, now: Nanoseconds) -> list[Finding]:
+    """Return a finding for each problem that others report about a GPU machine.
+
+    A problem that lasts is one finding a day. How it was recognized is unknown, so it confirms
+    nothing.
+    """
+    return [
+        Finding(
+            source=SCHEDULER_SOURCE,
+            id=f"{machine.name} {now // DAY} {name}",
+            kind=FindingKind.REPORT,
+            cause=f"condition {name}",
+            machine=machine.name,
+            at=now,
+            valid_until=Nanoseconds((now // DAY + 1) * DAY),
+            severity=Severity.WARNING,
+            evidence={"message": text[:_MAX_REASON_LENGTH]},
+        )
+        for machine in machines
+        if machine.gpus
+        for name, text in sorted(machine.problems.items())
     ]
 
 

@@ -23,7 +23,12 @@ def kubernetes_driver(table: RespondTable, folder: Path) -> KubernetesDriver:
     cluster = table.kubernetes
     return KubernetesDriver(
         _api_server(table, folder),
-        NodeReading(cluster.rack_label, cluster.switch_label, cluster.drain_taints),
+        NodeReading(
+            cluster.rack_label,
+            cluster.switch_label,
+            cluster.drain_taints,
+            cluster.problem_conditions,
+        ),
         cluster.system_namespaces,
     )
 

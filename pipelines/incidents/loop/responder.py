@@ -50,7 +50,10 @@ from forewarn.response.decision.interlocks import (
 from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
 from forewarn.response.decision.manual_drain import decide_manual_drain
 from forewarn.response.decision.situation import Situation, group_by_machine
-from forewarn.response.follow_up.external_drain import find_external_drains
+from forewarn.response.follow_up.external_drain import (
+    find_external_drains,
+    find_reported_problems,
+)
 from forewarn.response.follow_up.reconcile import reconcile, stale_marks
 from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
@@ -122,9 +125,11 @@ class Responder:
             return self._observe_only(fleet, refusal, clocks)
         gathered = self._gather(now)
         fleet = self._read_or_refuse(fleet, refusal, now)
-        self.ledger.record_findings(
-            self.ledger.new_findings(find_external_drains(fleet.machines, now=now)), now=now
-        )
+        external = [
+            *find_external_drains(fleet.machines, now=now),
+            *find_reported_problems(fleet.machines, now=now),
+        ]
+        self.ledger.record_findings(self.ledger.new_findings(external), now=now)
         self._follow(fleet, clocks)
         self._merge_shared(fleet, now)
         self._record_service(fleet, now)

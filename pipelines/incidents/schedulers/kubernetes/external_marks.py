@@ -13,15 +13,27 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.managed_fields import (
     FieldChange,
     last_change,
 )
-from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import AVOID_TAINT, OUT_TAINT
+from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import (
+    AVOID_TAINT,
+    OUT_TAINT,
+    RISK_CONDITION,
+)
 
-__all__ = ["ExternalMark", "changed_by_others", "external_mark", "is_upgrading", "ready_status"]
+__all__ = [
+    "ExternalMark",
+    "changed_by_others",
+    "external_mark",
+    "is_upgrading",
+    "ready_status",
+    "reported_problems",
+]
 
 _UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
 _UPGRADE_AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})
 # Annotations of NVSentinel. Its dry run sets them, too, without a cordon or taint.
 _QUARANTINE: Final = "quarantineHealthEvent"
 _QUARANTINE_TAINTS: Final = "quarantineHealthEventAppliedTaints"
+_GOOD_ENDINGS = ("Ready", "Healthy")
 _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -41,6 +53,27 @@ class ExternalMark:
     why: str
     who: str = ""
     at: Nanoseconds | None = None
+
+
+def reported_problems(node: Json, patterns: Sequence[str]) -> dict[str, str]:
+    """Return the conditions by which others report a problem, with their text.
+
+    A condition such as `AcceleratedHardwareReady` or `GpuHealthy` is a problem if it is False; all
+    others if they are True. The condition of forewarn itself is none.
+
+    Parameters
+    ----------
+    node : dict
+    patterns : sequence of str
+        Patterns of types of conditions.
+    """
+    return {
+        str(item["type"]): f"{item.get('reason', '')}: {item.get('message', '')}"
+        for item in _conditions(node)
+        if item["type"] != RISK_CONDITION
+        and any(fnmatchcase(str(item["type"]).casefold(), p.casefold()) for p in patterns)
+        and item["status"] == ("False" if item["type"].endswith(_GOOD_ENDINGS) else "True")
+    }
 
 
 def ready_status(node: Json) -> str:

@@ -14,6 +14,7 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.external_marks import (
     external_mark,
     is_upgrading,
     ready_status,
+    reported_problems,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.managed_fields import last_change
 from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import (
@@ -41,11 +42,14 @@ class NodeReading:
         Labels that name the rack and the switch of a node.
     drain_taints : tuple of str
         Patterns of the keys of taints by which others take nodes out of service.
+    problem_conditions : tuple of str
+        Patterns of the types of conditions by which others report problems.
     """
 
     rack_label: str
     switch_label: str
     drain_taints: tuple[str, ...]
+    problem_conditions: tuple[str, ...]
 
     def machine(self, node: Json, jobs: tuple[str, ...]) -> Machine:
         """Convert a node to a machine; it belongs to no pool yet."""
@@ -68,6 +72,7 @@ class NodeReading:
             boot=metadata["uid"],
             reason_by=cause.who,
             reason_at=None if in_service else cause.at,
+            problems=reported_problems(node, self.problem_conditions),
             unfinished=_unfinished(node, action),
         )
 

@@ -58,7 +58,7 @@ contexts:
 - name: test
   context: {{cluster: test, user: test}}
 """
-READING = NodeReading("rack", "switch", ("*quarantine*", "karpenter.sh/disrupt*"))
+READING = NodeReading("rack", "switch", ("*quarantine*",), ("*gpu*", "accelerated*"))
 
 
 @dataclass(slots=True)
@@ -226,6 +226,12 @@ class Cluster:
             }
         }
         self.call("PATCH", f"/api/v1/nodes/{name}/status", body, form=STRATEGIC, who="kubelet")
+
+    def report_condition(self, name: str, kind: str, status: str) -> None:
+        """Set a condition as node-problem-detector does."""
+        item = {"type": kind, "status": status, "reason": "Xid", "message": "Xid 79 on GPU 3"}
+        body = {"status": {"conditions": [item]}}
+        self.call("PATCH", f"/api/v1/nodes/{name}/status", body, form=STRATEGIC, who="npd")
 
     def node(self, name: str) -> Any:
         return self.call("GET", f"/api/v1/nodes/{name}")

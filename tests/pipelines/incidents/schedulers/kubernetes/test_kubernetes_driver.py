@@ -109,6 +109,20 @@ def test_ordinary_taint_is_no_drain(kubernetes: Any) -> None:
     assert kubernetes.machine("node-00004").state is ServiceState.IN_SERVICE
 
 
+def test_conditions_of_others_are_problems(kubernetes: Any, drain: Drain) -> None:
+    name = "node-00004"
+    kubernetes.driver.apply(drain(name), why=WHY)
+    for kind, status in (
+        *(("GpuXidError", "True"), ("AcceleratedHardwareReady", "False")),
+        *(("GpuLost", "False"), ("GpuHealthy", "True"), ("KernelDeadlock", "True")),
+    ):
+        kubernetes.report_condition(name, kind, status)
+    assert kubernetes.machine(name).problems == {
+        "GpuXidError": "Xid: Xid 79 on GPU 3",
+        "AcceleratedHardwareReady": "Xid: Xid 79 on GPU 3",
+    }
+
+
 def test_silent_node_is_down(kubernetes: Any, drain: Drain) -> None:
     kubernetes.report_ready("node-00004", "Unknown")
     machine = kubernetes.machine("node-00004")

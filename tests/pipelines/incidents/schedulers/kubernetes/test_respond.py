@@ -141,6 +141,16 @@ def test_external_cordon_stops_a_drain(site: Site) -> None:
     assert site.cluster.node("node-00001") == before
 
 
+def test_condition_of_others_is_a_finding(site: Site) -> None:
+    site.cluster.report_condition("node-00001", "GpuXidError", "True")
+    decision = site.respond()["node-00001"]
+    assert (decision["ruling"], decision["step"]) == ("act", "avoid")
+    assert site.cluster.machine("node-00001").avoided
+    site.respond()
+    (incident,) = site.ledger.open_incidents()
+    assert [(f.cause, f.count) for f in incident.findings] == [("condition GpuXidError", 1)]
+
+
 def test_limit_keeps_machines_in_service(site: Site) -> None:
     for number in range(5):
         site.report(f"node-0000{number}")
