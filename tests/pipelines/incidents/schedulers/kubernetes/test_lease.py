@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.pipelines.incidents.schedulers.kubernetes.conftest import Cluster
 
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.config.respond_tables import RespondTable
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.leader_election import lead
+from forewarn.pipelines.incidents.loop.responder import Responder
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.pipelines.incidents.schedulers.kubernetes.lease import Lease
-from forewarn.response.state.action import Action
-from forewarn.response.state.finding import Finding
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.finding import Finding, FindingKind
 
+CONFIG = """
+[respond]
+driver = "kubernetes"
+first_day = "1ms"
+[respond.pools.train]
+selector = "pool=train"
+mode = "act"
+share = 0.5
+"""
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/forewarn/leases/respond"
 NOW = Nanoseconds(100)
 
@@ -121,6 +134,47 @@ def test_faster_rival_takes_the_lease(rivals: list[Rival], clock: SetClock) -> N
 
     server.before = renew_first  # type: ignore[attr-defined]
     assert not second.leads()
+
+
+def test_next_leader_continues_the_drain(
+    rivals: list[Rival], kubernetes: Cluster, clock: SetClock, tmp_path: Path
+) -> None:
+    """One leader stops between its call of the scheduler and reading back; nothing is doubled."""
+    (tmp_path / "my.toml").write_text(CONFIG)
+    site = ResponseSite.from_config(tmp_path / "my.toml")
+    servers = [kubernetes.server, kubernetes.server]
+    loops = [
+        Responder(site, rival.ledger, site.policy(), replace(kubernetes.driver, server=server))
+        for rival, server in zip(rivals, servers, strict=True)
+    ]
+
+    def rounds() -> list[bool]:
+        led = [rival.leads() for rival in rivals]
+        for loop, leads in zip(loops, led, strict=True):
+            if leads:
+                loop.once()
+        return led
+
+    assert rounds() == [True, False]  # the first round records the new policy
+    finding = fault("node-00001")
+    rivals[0].ledger.record_findings([finding], now=finding.at)
+    servers[0].losses[:] = ["PATCH", "PATCH"]
+    assert rounds() == [True, False]
+    rivals.reverse()
+    loops.reverse()
+    clock.seconds = 20
+    for _ in range(2):
+        assert rounds() == [True, False]
+    (incident,) = rivals[0].ledger.open_incidents()
+    assert [action.state for action in incident.actions] == [ActionState.DRAINED]
+    assert kubernetes.taints("node-00001") == [("forewarn.io/out", "1", "NoSchedule")]
+    assert [m.name for m in kubernetes.driver.read().machines if m.out] == ["node-00001"]
+
+
+def fault(machine: str) -> Finding:
+    at = Nanoseconds(time.time_ns() - 20 * MINUTE)
+    until = Nanoseconds(at + HOUR)
+    return Finding("test", machine, FindingKind.XID, "xid 79", machine, at, until)
 
 
 def test_missing_right_to_leases_is_named(rivals: list[Rival]) -> None:
