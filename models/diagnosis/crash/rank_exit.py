@@ -29,6 +29,8 @@ _SIGNALS = {
     -11: "SIGSEGV (invalid memory access)",
 }
 _SIGKILL_CODE = -9
+# A bus error is mostly a full /dev/shm, which has the same size in every container of a job.
+_SIGNAL_SCOPES: dict[int, Scope] = {_SIGKILL_CODE: "node", -7: "platform"}
 _UNKNOWN_ERRORS = ("exception", "python-exception")
 _STALLS = ("nccl-heartbeat", "store-refused")
 _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
@@ -194,7 +196,7 @@ def symptom_from_exit_code(
     if code in _REQUESTED_EXIT_CODES or code == -6 or code > 0:
         return None
     reason = _SIGNALS.get(code, f"signal {-code}")
-    scope: Scope = "node" if code in (_SIGKILL_CODE, -7) else "application"
+    scope = _SIGNAL_SCOPES.get(code, "application")
     what = "check the kernel log of the machine for the OOM killer and Xids"
     return Symptom("exits", "root", scope, f"ended by {reason}", what, f"exit code {code}", time)
 
