@@ -11,6 +11,7 @@ from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
 from forewarn.evaluation.prediction.metrics.list_calibration import ListCalibrationMetrics
 from forewarn.evaluation.prediction.metrics.net_benefit import ListBenefit
+from forewarn.evaluation.prediction.metrics.paired_differences import Differences
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.pipelines.runtime.progress import JobCosts
 
@@ -37,12 +38,14 @@ class BacktestReport:
     """Content of `report.json` (docs/formats.md, section 3).
 
     Metrics are keyed by method and strategy (`methods`, `fleet`) or by strategy. `configured` is
-    the strategy of `train` and `retrain`, which leads the report.
+    the strategy of `train` and `retrain`, which leads the report. `differences` of `methods` are in
+    precision@K, those of `fleet` in list precision.
     """
 
     configured: str
     methods: Mapping[str, PaperMetrics] = field(default_factory=dict)
     fleet: Mapping[str, FleetMetrics] = field(default_factory=dict)
+    differences: Mapping[str, Differences] = field(default_factory=dict)
     calibration: Mapping[str, CalibrationMetrics] = field(default_factory=dict)
     worth: Mapping[str, ListBenefit | None] = field(default_factory=dict)
     promise: Mapping[str, ListCalibrationMetrics | None] = field(default_factory=dict)

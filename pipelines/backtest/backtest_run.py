@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from importlib.metadata import version
@@ -12,15 +12,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from forewarn.evaluation.bootstrap import INTERVAL_LEVEL
 from forewarn.evaluation.prediction.metrics.action_costs import ActionCosts
-from forewarn.evaluation.prediction.metrics.backtest_metrics import strategy_metrics
+from forewarn.evaluation.prediction.metrics.backtest_metrics import (
+    StrategyMetrics,
+    strategy_metrics,
+)
 from forewarn.evaluation.prediction.metrics.daily_list import assign_to_lists
 from forewarn.evaluation.prediction.metrics.list_calibration import list_calibration
 from forewarn.evaluation.prediction.metrics.net_benefit import list_benefit
-from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol
+from forewarn.evaluation.prediction.metrics.paired_differences import (
+    Differences,
+    paired_differences,
+)
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.evaluation.prediction.walk_forward.comparison_rows import ComparisonRows
 from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.walk_forward.retraining_schedule import retraining_times
@@ -269,25 +275,49 @@ def _report(
         positives=int((instances.label == 1).sum()),
         gpus=len(records.fleet.serials),
     )
+    metrics: dict[str, StrategyMetrics] = {}
     with progress_bar(len(done.strategies), "evaluate", "strategy") as bar:
         for strategy in done.strategies:
             paths = done.frames_of(strategy)
             scores = EvaluatedScores.from_files(paths, protocol, unseen_from, slices)
-            report = _with_strategy(report, strategy, scores, costs, bar)
+            table, averages, judged = scores.table, scores.averages, scores.judged
+            metrics[strategy] = strategy_metrics(
+                table, averages, judged, progress=bar.set_postfix_str
+            )
+            report = _with_strategy(report, strategy, metrics[strategy], table, costs)
             bar.update()
-    return report
+    return replace(report, differences=_differences(report, metrics))
+
+
+def _differences(
+    report: BacktestReport, metrics: Mapping[str, StrategyMetrics]
+) -> dict[str, Differences]:
+    """Return the paired differences of both protocols."""
+    values = {
+        "methods": {key: figures.precision_at_k for key, figures in report.methods.items()},
+        "fleet": {key: figures.list_precision for key, figures in report.fleet.items()},
+    }
+    return {
+        protocol: paired_differences(
+            values[protocol],
+            {
+                f"{method}_{strategy}": draws
+                for strategy, figures in metrics.items()
+                for method, draws in figures.draws[number].items()
+            },
+        )
+        for number, protocol in enumerate(values)
+    }
 
 
 def _with_strategy(
     report: BacktestReport,
     strategy: str,
-    scores: EvaluatedScores,
+    figures: StrategyMetrics,
+    table: ScoreTable,
     costs: ActionCosts | None,
-    bar: tqdm[Any],
 ) -> BacktestReport:
     """Add the metrics of a strategy to the report."""
-    table = scores.table
-    figures = strategy_metrics(table, scores.averages, scores.judged, progress=bar.set_postfix_str)
     monitored = list_calibration(table, costs)
     methods = {f"{name}_{strategy}": row for name, row in figures.methods.items()}
     fleet = {f"{name}_{strategy}": row for name, row in figures.fleet.items()}

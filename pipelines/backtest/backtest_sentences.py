@@ -200,9 +200,7 @@ def _comparisons(results: Sequence[Result[Figures]], write: Writer) -> list[str]
         lines.append(_against_baseline(top, baseline, write))
     if single is not None:
         ensembles = [result for result in results if result.method.kind == "ensemble"]
-        comparison = _grouped(
-            (result.method.label, result.estimate, single.estimate) for result in ensembles
-        )
+        comparison = _grouped((result, single) for result in ensembles)
         if comparison:
             lines.append(f"Against the best single model ({single.method.label}), {comparison}.")
     return lines
@@ -210,7 +208,7 @@ def _comparisons(results: Sequence[Result[Figures]], write: Writer) -> list[str]
 
 def _against_baseline(top: Result[Figures], baseline: Result[Figures], write: Writer) -> str:
     """Return whether the best model is better than the best baseline."""
-    verdict = top.estimate.against(baseline.estimate)
+    verdict = _verdict(top, baseline)
     text = f"Best baseline: {baseline.method.label}, {write(baseline.estimate)}. "
     text += f"Compared with it, {top.method.label} is {verdict}"
     if verdict in ("worse", "not distinguishable"):
@@ -218,11 +216,17 @@ def _against_baseline(top: Result[Figures], baseline: Result[Figures], write: Wr
     return f"{text}."
 
 
-def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
+def _verdict(result: Result[Figures], other: Result[Figures]) -> str:
+    """Return whether a method is better than another one, by their paired difference."""
+    difference = result.against(other)
+    return "not comparable" if difference is None else difference.verdict
+
+
+def _grouped(pairs: Iterable[tuple[Result[Figures], Result[Figures]]]) -> str:
     """Group methods by the result of a comparison."""
     groups: dict[str, list[str]] = {}
-    for label, figure, other in pairs:
-        groups.setdefault(figure.against(other), []).append(label)
+    for result, other in pairs:
+        groups.setdefault(_verdict(result, other), []).append(result.method.label)
     if len(groups) == 1 and sum(map(len, groups.values())) > 2:
         verdict, names = next(iter(groups.items()))
         return f"all {len(names)} are {verdict}"
@@ -234,18 +238,18 @@ def _grouped(pairs: Iterable[tuple[str, Estimate, Estimate]]) -> str:
 
 def strategy_text(results: Sequence[Result[Figures]]) -> list[str]:
     """Return for which methods retraining and choosing the span improve the metric."""
-    figures = {
-        (result.method.label, result.method.strategy): result.estimate
+    known = {
+        (result.method.label, result.method.strategy): result
         for result in results
         if result.method.kind != "baseline" and result.estimate.value is not None
     }
-    labels = list(dict.fromkeys(label for label, _ in figures))
+    labels = list(dict.fromkeys(label for label, _ in known))
     lines = []
     for new, old, meaning in _STEPS:
         comparison = _grouped(
-            (label, figures[label, new], figures[label, old])
+            (known[label, new], known[label, old])
             for label in labels
-            if (label, new) in figures and (label, old) in figures
+            if (label, new) in known and (label, old) in known
         )
         if comparison:
             lines.append(f"{meaning} ({new} against {old}): {comparison}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
@@ -65,7 +67,7 @@ def backtest_summary(report: BacktestReport) -> str:
 
 
 def lead_sentences(report: BacktestReport, without_sign: int) -> list[str]:
-    """Return sentences about the daily list of a simulated fleet.
+    """Return sentences about the daily list of a simulated fleet, by the configured strategy.
 
     Parameters
     ----------
@@ -73,39 +75,58 @@ def lead_sentences(report: BacktestReport, without_sign: int) -> list[str]:
     without_sign : int
         Failures without any prior symptom, known only in a simulation.
     """
-    strategy = report.configured
-    figures = report.fleet[f"{_RANKING}_{strategy}"]
-    lines = [
-        f"Of {plural(figures.failures, 'failure')}, {count(figures.failures_caught)} were on a "
-        f"list before they happened; {count(without_sign)} had no symptoms (known only in a "
-        "simulation).",
-        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 random GPUs, "
-        f"{per_hundred(_by_chance(report, strategy))}. Lists had {_listed(figures)} of "
-        f"{count(report.gpus)} GPUs.",
-    ]
+    results = rank_results(
+        read_results(report.fleet, "list_precision", report.differences.get("fleet")),
+        report.configured,
+    )
+    by_name = {result.method.name: result for result in results}
+    figures = by_name[_RANKING].figures
+    others = _found_by_others(by_name)
     notice = figures.lead_time_hours.p50
-    if notice is not None:
-        lines.append(f"Half of the caught failures were listed at least {notice:.0f} h ahead.")
-    if f"random_{strategy}" in report.fleet and figures.list_precision is not None:
-        lines.append(_verdict(report, strategy))
-    return lines
+    early = "" if notice is None else f", half of those at least {notice:.0f} h ahead"
+    lines = [
+        f"Of {plural(figures.failures, 'failure')}, {count(without_sign)} came without a sign "
+        f"(known only in a simulation) and {count(figures.failures - without_sign)} after signs.",
+        f"Daily lists of {_listed(figures)} of {count(report.gpus)} GPUs named "
+        f"{count(figures.failures_caught)} of them before they failed{early}"
+        + (f"; {' and '.join(others)}." if others else "."),
+        f"Of 100 GPUs on a list, {_between(figures)} failed within a day; of 100 random GPUs, "
+        f"{per_hundred(_by_chance(report))}.",
+        _against_rules(by_name),
+    ]
+    return [line for line in lines if line]
 
 
-def _by_chance(report: BacktestReport, strategy: str) -> float | None:
+def _found_by_others(by_name: Mapping[str, Result[FleetMetrics]]) -> list[str]:
+    """Return how many failures lists of the same length by rules and by chance find."""
+    words = {"rules": "fixed rules find {}", "random": "chance finds {}"}
+    return [
+        text.format(amount(by_name[name].figures.failures_caught, 0 if name == "rules" else 1))
+        for name, text in words.items()
+        if name in by_name
+    ]
+
+
+def _by_chance(report: BacktestReport) -> float | None:
     """Return the expected precision of a random list."""
-    random = report.fleet.get(f"random_{strategy}")
+    random = report.fleet.get(f"random_{report.configured}")
     return report.prevalence if random is None else random.list_precision
 
 
-def _verdict(report: BacktestReport, strategy: str) -> str:
+def _against_rules(by_name: Mapping[str, Result[FleetMetrics]]) -> str:
     """Compare the list with the built-in rules, which need no training."""
-    results = rank_results(read_results(report.fleet, "list_precision"), strategy)
-    own = next(result for result in results if result.method.name == _RANKING)
-    rules = next((result for result in results if result.method.name == "rules"), None)
-    if rules is None:
+    if "rules" not in by_name:
         return ""
-    verdict = own.estimate.against(rules.estimate)
-    return f"Compared with fixed rules, which need no training, this is {verdict}."
+    difference = by_name[_RANKING].against(by_name["rules"])
+    if difference is None or difference.interval is None:
+        return ""
+    more, low, high = (
+        amount(100.0 * value, 1) for value in (difference.difference, *difference.interval)
+    )
+    return (
+        f"Compared with fixed rules, which need no training, this is {difference.verdict} "
+        f"(difference {more}, interval {low} to {high})."
+    )
 
 
 def _between(figures: FleetMetrics) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
+from forewarn.evaluation.prediction.metrics.paired_differences import (
+    Differences,
+    PairedDifference,
+)
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.pipelines.rendering.templates import visible
@@ -99,43 +103,33 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
-    def against(self, other: Estimate) -> str:
-        """Compare two metrics by their intervals.
-
-        Returns
-        -------
-        str
-            ``better`` or ``worse`` (higher is better) for disjoint intervals, ``not
-            distinguishable`` for overlapping ones, ``not comparable`` if a value or an interval is
-            missing.
-
-        Examples
-        --------
-        >>> Estimate(0.8, 0.7, 0.9).against(Estimate(0.5, 0.4, 0.6))
-        'better'
-        >>> Estimate(0.8, 0.5, 0.9).against(Estimate(0.5, 0.4, 0.6))
-        'not distinguishable'
-        """
-        own, others = (self.low, self.high), (other.low, other.high)
-        if self.value is None or other.value is None:
-            return "not comparable"
-        if own[0] is None or own[1] is None or others[0] is None or others[1] is None:
-            return "not comparable"
-        if own[0] > others[1]:
-            return "better"
-        return "worse" if own[1] < others[0] else "not distinguishable"
-
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[Figures]):
-    """Metrics of one method on one protocol, and the metric used for ranking."""
+    """Metrics of one method on one protocol, the metric used for ranking, and its differences.
+
+    Attributes
+    ----------
+    method : Method
+    estimate : Estimate
+    figures : PaperMetrics or FleetMetrics
+    differences : mapping of Method to PairedDifference
+        To the methods that it can be compared with.
+    """
 
     method: Method
     estimate: Estimate
     figures: Figures
+    differences: Mapping[Method, PairedDifference] = field(default_factory=dict)
+
+    def against(self, other: Result[Figures]) -> PairedDifference | None:
+        """Return the difference to another method; None if they cannot be compared."""
+        return self.differences.get(other.method)
 
 
-def read_results(section: Mapping[str, Figures], metric: str) -> list[Result[Figures]]:
+def read_results(
+    section: Mapping[str, Figures], metric: str, differences: Differences | None = None
+) -> list[Result[Figures]]:
     """Read one section of the report.
 
     Parameters
@@ -143,9 +137,16 @@ def read_results(section: Mapping[str, Figures], metric: str) -> list[Result[Fig
     section : mapping of str to PaperMetrics or FleetMetrics
     metric : str
         Metric that ranks the methods; its interval is under ``<metric>_interval``.
+    differences : Differences, optional
+        Those of this metric.
     """
+    both: dict[str, dict[Method, PairedDifference]] = {key: {} for key in section}
+    for first, others in (differences or {}).items():
+        for second, difference in others.items():
+            both[first][Method.from_key(second)] = difference
+            both[second][Method.from_key(first)] = -difference
     return [
-        Result(Method.from_key(key), read_estimate(figures, metric), figures)
+        Result(Method.from_key(key), read_estimate(figures, metric), figures, both[key])
         for key, figures in section.items()
     ]
 

@@ -18,7 +18,8 @@ from forewarn.evaluation.prediction.metrics.paper_protocol import (
     PaperMetrics,
     format_seconds,
     paper_protocol,
-    precision_interval,
+    precision_draws,
+    row_precision_draws,
 )
 from forewarn.evaluation.prediction.metrics.random_lists import RANDOM, RandomLists
 from forewarn.evaluation.prediction.metrics.ranking_metrics import flag_precision
@@ -30,6 +31,7 @@ from forewarn.evaluation.prediction.metrics.window_average_precision import (
     mean_or_none,
     window_average_precision,
 )
+from forewarn.features.array_types import Float64Array
 from forewarn.features.time_units import HOUR
 from forewarn.models.prediction.reliability import Judged
 
@@ -86,11 +88,21 @@ class FleetMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StrategyMetrics:
-    """Metrics of one strategy: by method on both protocols, and probability calibration."""
+    """Metrics of one strategy: by method on both protocols, and probability calibration.
+
+    Attributes
+    ----------
+    methods : mapping of str to PaperMetrics
+    fleet : mapping of str to FleetMetrics
+    calibration : CalibrationMetrics
+    draws : pair of mappings of ndarray of shape (n_draws,)
+        Precision@K and list precision by method, for the same bootstrap draws of machines.
+    """
 
     methods: Mapping[str, PaperMetrics]
     fleet: Mapping[str, FleetMetrics]
     calibration: CalibrationMetrics
+    draws: tuple[Mapping[str, Float64Array], Mapping[str, Float64Array]]
 
 
 def _fleet_protocol(
@@ -108,7 +120,7 @@ def _fleet_protocol(
     caught = len(leads)
     return FleetMetrics(
         list_precision=flag_precision(table.labels[rows], np.ones(len(rows), dtype=bool)),
-        list_precision_interval=precision_interval(table, [rows] if len(rows) else []),
+        list_precision_interval=percentile_interval(row_precision_draws(table, [rows])),
         failures_caught=caught,
         failures=len(failures),
         failures_caught_share=caught / len(failures) if failures else None,
@@ -237,4 +249,15 @@ def strategy_metrics(
         )
         progress(method)
     calibration = calibration_metrics(table.judged if judged is None else judged, table.draws)
-    return StrategyMetrics(methods, fleet, calibration)
+    draws = (
+        {method: precision_draws(table, method) for method in table.methods},
+        {method: _list_precision_draws(table, method) for method in table.methods},
+    )
+    return StrategyMetrics(methods, fleet, calibration, draws)
+
+
+def _list_precision_draws(table: ScoreTable, method: str) -> Float64Array:
+    """Return the precision of a method's daily lists for each bootstrap draw of machines."""
+    if method == RANDOM:
+        return RandomLists.from_table(table).precision_draws(table.draws)
+    return row_precision_draws(table, [table.days.row[table.listed(method)]])

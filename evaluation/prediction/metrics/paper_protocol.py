@@ -28,7 +28,7 @@ __all__ = [
     "format_seconds",
     "paper_protocol",
     "precision_draws",
-    "precision_interval",
+    "row_precision_draws",
 ]
 
 Interval = tuple[float, float]
@@ -69,12 +69,17 @@ def format_seconds(moment: int) -> str:
     return f"{np.datetime64(moment, 'ns').astype('datetime64[s]')}Z"
 
 
-def precision_interval(table: ScoreTable, flagged: list[Int64Array]) -> tuple[float, float] | None:
-    """Return the bootstrap interval of the precision of flagged rows, averaged over windows."""
-    return percentile_interval(_precision_draws(table, flagged)) if flagged else None
+def row_precision_draws(table: ScoreTable, flagged: Sequence[Int64Array]) -> Float64Array:
+    """Return the precision of flagged rows, averaged over windows, for each bootstrap draw.
 
-
-def _precision_draws(table: ScoreTable, flagged: list[Int64Array]) -> Float64Array:
+    Returns
+    -------
+    ndarray of shape (n_draws,)
+        NaN if nothing flagged was drawn; empty if nothing is flagged.
+    """
+    flagged = [rows for rows in flagged if len(rows)]
+    if not flagged:
+        return np.zeros(0)
     draws = []
     for rows in flagged:
         weights = table.draws[:, table.machine[rows]]
@@ -93,9 +98,7 @@ def precision_draws(table: ScoreTable, method: str) -> Float64Array:
         flagged was drawn; empty if nothing is flagged.
     """
     sets = [rows[table.sampled[rows]] for _, rows in table.windows]
-    flagged = [rows[table.flags(method, rows)] for rows in sets]
-    flagged = [rows for rows in flagged if len(rows)]
-    return _precision_draws(table, flagged) if flagged else np.zeros(0)
+    return row_precision_draws(table, [rows[table.flags(method, rows)] for rows in sets])
 
 
 def paper_protocol(table: ScoreTable, method: str) -> PaperMetrics:
@@ -109,7 +112,7 @@ def paper_protocol(table: ScoreTable, method: str) -> PaperMetrics:
     known = [value for value in precisions if value is not None]
     return PaperMetrics(
         precision_at_k=mean_or_none(precisions),
-        precision_at_k_interval=precision_interval(table, [r for r in flagged if len(r)]),
+        precision_at_k_interval=percentile_interval(row_precision_draws(table, flagged)),
         recall_at_k=mean_or_none(recalls),
         accuracy=mean_or_none([_accuracy(table, method, rows) for rows in sets]),
         average_precision=averages.mean,

@@ -9,6 +9,10 @@ from forewarn.evaluation.prediction.metrics.calibration_metrics import (
     CalibrationMetrics,
     ProbabilityGroup,
 )
+from forewarn.evaluation.prediction.metrics.paired_differences import (
+    Differences,
+    PairedDifference,
+)
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
 from forewarn.pipelines.backtest.backtest_sentences import (
@@ -28,7 +32,19 @@ def results(
         key: FleetMetrics(list_precision=value, list_precision_interval=(low, high), **more)
         for key, (value, low, high) in figures.items()
     }
-    return read_results(section, "list_precision")
+    return read_results(section, "list_precision", independent_differences(figures))
+
+
+def independent_differences(figures: dict[str, tuple[float, float, float]]) -> Differences:
+    """Return differences of methods whose errors are independent."""
+    return {
+        first: {
+            second: PairedDifference(a[0] - b[0], (a[1] - b[2], a[2] - b[1]))
+            for second, b in figures.items()
+            if second != first
+        }
+        for first, a in figures.items()
+    }
 
 
 CLOSE = {
@@ -45,6 +61,16 @@ def test_overlapping_intervals_are_not_distinguishable() -> None:
     assert "Best: Parallel, 40 of 100 (interval 30 to 50)." in text
     assert "Compared with it, Parallel is not distinguishable: these data do not show" in text
     assert "Parallel is not distinguishable; Cascade is worse." in text
+
+
+def test_paired_difference_decides_despite_overlap() -> None:
+    section = {
+        key: FleetMetrics(list_precision=value, list_precision_interval=(value - 0.1, value + 0.1))
+        for key, value in {"gbdt_variable": 0.4, "rules_variable": 0.3}.items()
+    }
+    paired = {"gbdt_variable": {"rules_variable": PairedDifference(0.1, (0.05, 0.15))}}
+    text = " ".join(verdicts(read_results(section, "list_precision", paired), "variable"))
+    assert "Compared with it, GBDT is better." in text
 
 
 def test_disjoint_intervals_are_different() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
+from forewarn.evaluation.prediction.metrics.paired_differences import PairedDifference
 from forewarn.pipelines.backtest.report_results import (
-    Estimate,
     Method,
     best_result,
     rank_results,
@@ -49,15 +49,10 @@ def test_best_result_has_value() -> None:
     assert best_result([one for one in RESULTS if one.method.name == "cnn"], "model") is None
 
 
-@pytest.mark.parametrize(
-    ("other", "verdict"),
-    [
-        (Estimate(0.2, 0.1, 0.39), "better"),
-        (Estimate(0.8, 0.61, 0.9), "worse"),
-        (Estimate(0.2, 0.1, 0.4), "not distinguishable"),
-        (Estimate(0.2), "not comparable"),
-        (Estimate(None, 0.1, 0.2), "not comparable"),
-    ],
-)
-def test_estimates_are_compared_by_intervals(other: Estimate, verdict: str) -> None:
-    assert Estimate(0.5, 0.4, 0.6).against(other) == verdict
+def test_difference_is_read_from_either_method() -> None:
+    section = {"gbdt_fixed": FleetMetrics(0.5), "rules_fixed": FleetMetrics(0.4)}
+    given = {"gbdt_fixed": {"rules_fixed": PairedDifference(0.1, (0.02, 0.3))}}
+    gbdt, rules = read_results(section, "list_precision", given)
+    assert gbdt.against(rules) == PairedDifference(0.1, (0.02, 0.3))
+    assert rules.against(gbdt) == PairedDifference(-0.1, (-0.3, -0.02))
+    assert gbdt.against(gbdt) is None
