@@ -159,7 +159,7 @@ def _is_shown(method: Method, report: BacktestReport) -> bool:
     single = len({"cnn", "mlp", "gbdt", "lstm"} & names) == 1
     if method.name == "cascade_first":
         return False
-    return method.name not in ("parallel", "cascade", "gbdt") if single else True
+    return method.name not in ("parallel", "cascade") if single else True
 
 
 def _short_row(result: Result[FleetMetrics]) -> str:

@@ -35,7 +35,7 @@ def add_demo(commands: Commands) -> None:
         extra="train",
     )
     add_out(command, "folder (default: demo)", default=Path("demo"))
-    _fleet_options(command, 2000, 31)
+    _fleet_options(command, 4000, 45)
     command.add_argument(
         "--full",
         action="store_true",

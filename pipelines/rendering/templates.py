@@ -55,11 +55,11 @@ def amount(value: object, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> amount(0.84), amount(None), amount(1234.5, 0)
-    ('0.840', '—', '1,234')
+    >>> amount(0.84), amount(None), amount(1234.5, 0), amount(-0.001, 1)
+    ('0.840', '—', '1,234', '0.0')
     """
     figure = finite_number(value)
-    return NO_VALUE if figure is None else f"{figure:,.{digits}f}"
+    return NO_VALUE if figure is None else f"{figure:z,.{digits}f}"
 
 
 def count(value: object) -> str:

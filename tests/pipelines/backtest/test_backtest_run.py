@@ -44,6 +44,16 @@ def test_configured_strategy_leads_report(backtest: Path, report: dict[str, Any]
     assert "retrained each time on all earlier records" in (backtest / "report.html").read_text()
 
 
+def test_differences_are_those_of_values(report: dict[str, Any]) -> None:
+    fleet, found = report["fleet"], report["differences"]["fleet"]
+    assert "blend_expanding" in found["rules_expanding"]
+    for first, others in found.items():
+        for second, paired in others.items():
+            values = [fleet[key]["list_precision"] for key in (first, second)]
+            assert paired["difference"] == pytest.approx(values[0] - values[1])
+            assert paired["interval"][0] <= paired["interval"][1]
+
+
 def test_columns_have_no_nulls(scores: pd.DataFrame) -> None:
     wanted = {
         "test_window", "gpu_serial", "machine_id", "window_end", "label", "sampled",

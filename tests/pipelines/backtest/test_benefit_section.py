@@ -127,7 +127,7 @@ def test_summary_counts_failures_without_symptoms() -> None:
 
 def test_table_is_short_without_duplicates() -> None:
     rows = short_table(demo_report(*NAMES)).splitlines()[1:]
-    assert [row.split("  ")[0] for row in rows][:2] == ["forewarn (blend)", "Fixed rules"]
-    assert len(rows) == 6
+    assert [row.split("  ")[0] for row in rows][:3] == ["forewarn (blend)", "GBDT", "Fixed rules"]
+    assert len(rows) == 7
     many = short_table(demo_report(*NAMES, "cnn", "mlp", "lstm")).splitlines()[1:]
     assert len(many) == 8
