@@ -23,7 +23,7 @@ from forewarn.response.state.finding import Finding, Severity
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool, PoolMode
-from forewarn.response.state.step import Step
+from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["decide", "decide_observe_only", "make_action", "rests_on_certain_damage", "urgency"]
 
@@ -100,10 +100,14 @@ def make_action(
     *,
     fleet: Iterable[Machine] = (),
 ) -> Action:
-    """Return the action of a decision, without a number."""
+    """Return the action of a decision, without a number.
+
+    Its mode is `MOVED` where the scheduler does not let jobs finish on a closed machine.
+    """
     supporting = _supporting_findings(decision, incident)
     jobs = [finding.job for finding in supporting if finding.job is not None]
     job = next(iter([*jobs, *machine.jobs]), None)
+    moved = machine.moves_jobs and decision.step.isolates and decision.mode is not DrainMode.NOW
     return Action(
         id=0,
         incident=incident.id,
@@ -113,7 +117,7 @@ def make_action(
         job=job,
         cause=supporting[0].cause if supporting else "",
         step=decision.step,
-        mode=decision.mode,
+        mode=DrainMode.MOVED if moved else decision.mode,
         at=now,
         valid_until=decision.valid_until,
         changed_at=now,

@@ -74,7 +74,7 @@ def _kill_expiries(action: Action, context: LimitContext) -> list[Nanoseconds | 
     """
     if not action.step.isolates or not action.started:
         return []
-    if action.mode is DrainMode.NOW:
+    if action.mode in (DrainMode.MOVED, DrainMode.NOW):
         jobs = max(action.jobs, int(action.job is not None))
     elif action.mode is DrainMode.DEADLINE and not _in_time(action, context.now):
         jobs = max(action.jobs, 1)

@@ -130,7 +130,7 @@ def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
         *(context.refilled_at(other) for other in started),
     ]
     yield from _over(fleet, context.max_fleet_rate, f"{context.rate_words} in the whole fleet")
-    if action.mode is DrainMode.NOW:
+    if action.mode in (DrainMode.MOVED, DrainMode.NOW):
         yield from exceeded_kill_limit(context.others, _jobs_at_stake(context), context)
 
 

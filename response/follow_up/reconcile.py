@@ -283,7 +283,7 @@ def _with_eviction(
     if transition.state is not ActionState.HOLDING or transition.call or machine is None:
         return transition
     reached = action.mode is DrainMode.NOW or now >= action.valid_until
-    if action.mode in (None, DrainMode.FINISH) or not reached or not machine.jobs:
+    if action.mode in (None, DrainMode.FINISH, DrainMode.MOVED) or not reached or not machine.jobs:
         return transition
     if forbidden:
         return replace(transition, detail=f"no job is ended: {forbidden}")

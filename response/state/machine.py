@@ -54,6 +54,8 @@ class Machine:
         Who set the reason, or in service who last changed a mark, if the scheduler reports it.
     reason_at : int or None
         When it was set, nanoseconds since 1970 UTC, if the scheduler reports it.
+    moves_jobs : bool
+        Whether the scheduler ends jobs, and moves them, as soon as the machine is closed.
     problems : mapping of str to str
         Problems that others report about its hardware, with their text, by name.
     unfinished : int or None
@@ -74,6 +76,7 @@ class Machine:
     boot: str = ""
     reason_by: str = ""
     reason_at: Nanoseconds | None = None
+    moves_jobs: bool = False
     problems: Mapping[str, str] = field(default_factory=dict)
     unfinished: int | None = None
 

@@ -39,10 +39,12 @@ _RANKS = {step: number for number, step in enumerate(Step)}
 class DrainMode(StrEnum):
     """What happens to the jobs of a drained machine.
 
-    `FINISH`: they run to their end; `DEADLINE`: they are requeued when the finding expires; `NOW`:
-    they are requeued at once.
+    `FINISH`: they run to their end; `DEADLINE`: they are requeued when the finding expires;
+    `MOVED`: the scheduler itself moves them as soon as the machine is closed, which counts as
+    ending them; `NOW`: they are requeued at once.
     """
 
     FINISH = "finish"
     DEADLINE = "deadline"
+    MOVED = "moved"
     NOW = "now"

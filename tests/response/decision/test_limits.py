@@ -249,9 +249,10 @@ def test_tell_has_no_limit() -> None:
     assert blocked_by(fleet(4), limits=nothing, step=Step.TELL, mode=None) is None
 
 
-def test_drain_now_is_limited_by_killed_jobs() -> None:
+@pytest.mark.parametrize("mode", [DrainMode.NOW, DrainMode.MOVED])
+def test_drain_now_is_limited_by_killed_jobs(mode: DrainMode) -> None:
     limits = replace(LOOSE, killed_jobs=2)
-    now: dict[str, Any] = {"mode": DrainMode.NOW}
+    now: dict[str, Any] = {"mode": mode}
     assert blocked_by(fleet(9, jobs=("a", "b")), limits=limits, **now) is None
     assert blocked_by(fleet(9), ours(5, "n5", jobs=2, **now), limits=limits, **now) is None
     words = "1 job would be ended, and 2 were within 1 day, at most 2"

@@ -269,6 +269,11 @@ def test_mode_now_ends_jobs_at_once() -> None:
     )
 
 
+def test_moved_jobs_are_not_evicted() -> None:
+    moved = replace(DRAIN, mode=DrainMode.MOVED)
+    assert outcome(moved, DRAINING, now=NOW + DAY) == (ActionState.HOLDING, None)
+
+
 def test_killed_jobs_limit_holds_at_deadline() -> None:
     action = replace(DRAIN, mode=DrainMode.DEADLINE)
     busy = replace(DRAINING, jobs=("a", "b"))

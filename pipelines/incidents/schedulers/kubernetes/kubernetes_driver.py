@@ -27,7 +27,11 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import (
     marked_by,
     unmark_patch,
 )
-from forewarn.pipelines.incidents.schedulers.kubernetes.pod_jobs import job_of_pod, jobs_by_node
+from forewarn.pipelines.incidents.schedulers.kubernetes.pod_jobs import (
+    is_moved_by_kueue,
+    job_of_pod,
+    jobs_by_node,
+)
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import Action
@@ -77,8 +81,11 @@ class KubernetesDriver:
         pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName!=,{_RUNNING}")
         try:
             jobs = jobs_by_node(pods, self.system_namespaces)
+            moved = {pod["spec"].get("nodeName") for pod in pods if is_moved_by_kueue(pod)}
             machines = tuple(
-                self.reading.machine(node, jobs.get(node["metadata"]["name"], ())) for node in nodes
+                self.reading.machine(node, jobs.get(name, ()), moves_jobs=name in moved)
+                for node in nodes
+                for name in [node["metadata"]["name"]]
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DriverError(f"the API server's answer is unreadable: {error!r}") from None

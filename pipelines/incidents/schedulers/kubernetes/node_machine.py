@@ -51,7 +51,7 @@ class NodeReading:
     drain_taints: tuple[str, ...]
     problem_conditions: tuple[str, ...]
 
-    def machine(self, node: Json, jobs: tuple[str, ...]) -> Machine:
+    def machine(self, node: Json, jobs: tuple[str, ...], *, moves_jobs: bool) -> Machine:
         """Convert a node to a machine; it belongs to no pool yet."""
         metadata = node["metadata"]
         labels: Mapping[str, str] = metadata.get("labels") or {}
@@ -72,6 +72,7 @@ class NodeReading:
             boot=metadata["uid"],
             reason_by=cause.who,
             reason_at=None if in_service else cause.at,
+            moves_jobs=moves_jobs,
             problems=reported_problems(node, self.problem_conditions),
             unfinished=_unfinished(node, action),
         )

@@ -9,7 +9,7 @@ from typing import Final
 
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import Json
 
-__all__ = ["job_of_pod", "jobs_by_node"]
+__all__ = ["is_moved_by_kueue", "job_of_pod", "jobs_by_node"]
 
 # Controllers whose pods are owned by something below them, by the label that names them. One
 # evicted pod ends the whole gang.
@@ -52,6 +52,11 @@ def job_of_pod(pod: Json, system_namespaces: Sequence[str]) -> str | None:
     if owner is None:
         return f"{namespace}/Pod/{metadata['name']}"
     return f"{namespace}/{owner['kind']}/{owner['name']}"
+
+
+def is_moved_by_kueue(pod: Json) -> bool:
+    """Tell whether Kueue placed a pod by topology: it moves its job off a node with a taint."""
+    return "kueue.x-k8s.io/tas" in (pod["metadata"].get("labels") or {})
 
 
 def jobs_by_node(

@@ -342,6 +342,7 @@ class Cluster:
             self.call("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}")
         path = "/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets"
         self.call("DELETE", path)
+        self.call("DELETE", "/api/v1/namespaces/team/events")
         for number, name in enumerate(NODES):
             self.http.delete(f"/api/v1/nodes/{name}")
             self.create_node(name, number)

@@ -18,6 +18,7 @@ from forewarn.pipelines.incidents.loop import kubernetes_site
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.step import DrainMode
 
 CONFIG = """
 [respond]
@@ -149,6 +150,21 @@ def test_condition_of_others_is_a_finding(site: Site) -> None:
     site.respond()
     (incident,) = site.ledger.open_incidents()
     assert [(f.cause, f.count) for f in incident.findings] == [("condition GpuXidError", 1)]
+
+
+def test_job_that_kueue_moves_counts_as_killed(site: Site) -> None:
+    for number in (1, 6):
+        labels = {"kueue.x-k8s.io/tas": "true"}
+        owner = ("Job", f"a-{number}")
+        site.cluster.run_pod(f"a-{number}-x", f"node-0000{number}", owner=owner, labels=labels)
+        site.report(f"node-0000{number}")
+    decisions = site.respond()
+    assert decisions["node-00001"]["ruling"] == "act"
+    assert "1 job would be ended, and 1 was within" in decisions["node-00006"]["blocked_by"]
+    assert [action.mode for action in site.ledger.open_actions()] == [DrainMode.MOVED]
+    site.cluster.end_pod("a-1-x")  # Kueue has moved it
+    site.respond()
+    assert "at most 1" in site.respond()["node-00006"]["blocked_by"]
 
 
 def test_limit_keeps_machines_in_service(site: Site) -> None:
