@@ -116,10 +116,7 @@ def plot_title(line: dict[str, Any], group_size: int) -> str:
         rows += _compared(line["evidence"])
         if group_size < MIN_GROUP_SIZE:
             size = "1 machine" if group_size == 1 else f"{group_size} machines"
-            rows.append(
-                f"its group has {size}: compared with other small groups, after subtracting "
-                "the usual difference between groups"
-            )
+            rows.append(f"its group has {size}: compared with other small groups")
         rows.append(
             f"since {_moment(line['since'])}, confirmed at {_moment(line['detected_at'])} UTC; "
             f"{line['score']:.1f} times the threshold; {line['machines']} machines"

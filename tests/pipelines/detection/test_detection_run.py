@@ -20,6 +20,7 @@ import pytest
 from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask, healthy_task
 from forewarn.features.telemetry.telemetry_tables import EVENTS, build_table
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.detection.verdict_plot import plot_title
 
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
@@ -343,8 +344,6 @@ def test_verdict_is_plotted(
 def test_plot_title_describes_finding(
     put: Put, fault: Fault, model: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    from forewarn.pipelines.detection.verdict_plot import plot_title
-
     put(fault(8, 2), tmp_path, "job")
     (line,) = lines(capsys, "--metrics", str(tmp_path), "--model", str(model))
     shown = line["evidence"]
@@ -359,10 +358,10 @@ def test_plot_title_describes_finding(
     assert trust.startswith("OBSERVE ONLY")
     line |= {"kind": "straggler", "blind": ["a", "b", "c", "d"], "observe_only": False}
     line["evidence"] |= {"before": None, "unit": "per 1 s"}
-    who, what, small, _, _, blind = plot_title(line, 2).splitlines()
+    who, what, small, _, blind = plot_title(line, 2).splitlines()
     assert who == "job: node-0002 has deviated since its first sample on power_draw"
     assert what.startswith(f"machine: {shown['now']:.4g} per 1 s; peers: ")
-    assert small.startswith("its group has 2 machines: compared with other small groups")
+    assert small == "its group has 2 machines: compared with other small groups"
     assert blind == "no data for a, b, c and 1 more"
     healthy = line | {"machine": None, "blind": []}
     assert plot_title(healthy, 8) == "job: no faulty machine among 8 machines"
@@ -390,6 +389,9 @@ def test_victims_and_culprit_are_told_apart(tmp_path: Path, capsys: Capture) -> 
     victims = {each["machine"] for each in line["suppressed"] if each["rule"] == "victim"}
     assert victims == {"node-02", "node-10", "node-14"}
     assert (tmp_path / "png" / "slow.png").read_bytes().startswith(b"\x89PNG")
+    title = plot_title(line, 4)
+    assert title.startswith("slow: node-06 deviates on compute")
+    assert "(waits for others)" in title
 
 
 def write_stages(folder: Path, name: str, *, seed: int, slow: int | None = None) -> None:
