@@ -54,6 +54,7 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
     """
     findings, line = detected.verdict.findings, detected.line()
     first = _deciding_metrics(findings[0]) if findings else []
+    role = "this metric decided" if len(first) == 1 else "one of the metrics that decided together"
     dropped = [each.metric for each in detected.verdict.suppressed]
     names = list(dict.fromkeys([*first, *dropped, *(m.name for m in stored.detector.metrics)]))
     # On the scale on which machines are compared, so that values in the hundreds and in the
@@ -69,7 +70,7 @@ def plot_verdict(detected: TaskVerdict, stored: StoredDetector, folder: Path) ->
     for (name, series), panel in zip(panels.items(), axes, strict=True):
         _draw(panel, detected.pull, series, findings, line)
         _draw_dropped(panel, detected, name, series)
-        _describe(panel, detected.pull, name, decides=name in first)
+        _describe(panel, detected.pull, name, role if name in first else "")
         if name in logarithmic:
             panel.set_yscale("symlog", linthresh=1.0)
             panel.yaxis.set_major_formatter("{x:g}")
@@ -113,7 +114,8 @@ def plot_title(line: dict[str, Any], group_size: int) -> str:
             f"several metrics together: {joint_text(line)}" if line["metrics"] else line["metric"]
         )
         rows = [f"{line['task']}: {line['machine']} {what} {metric}"]
-        rows += _compared(line["evidence"])
+        of_metric = f"{line['metrics'][0]['metric']} of the " if line["metrics"] else ""
+        rows += [f"{of_metric}{text}" for text in _compared(line["evidence"])]
         if group_size < MIN_GROUP_SIZE:
             size = "1 machine" if group_size == 1 else f"{group_size} machines"
             rows.append(f"its group has {size}: compared with other small groups")
@@ -255,11 +257,10 @@ def _some(machines: Int64Array) -> Int64Array:
     return some
 
 
-def _describe(axes: Axes, pull: Pull, name: str, *, decides: bool) -> None:
+def _describe(axes: Axes, pull: Pull, name: str, role: str) -> None:
     unit = pull.unit(name)
     axes.set_ylabel(name.replace("_", " ") + ("" if unit is None else f"\n{unit}"))
-    if decides:
-        axes.set_title("this metric decided", loc="left", fontsize=9.5)
+    axes.set_title(role, loc="left", fontsize=9.5)
     axes.xaxis.get_offset_text().set_visible(False)  # the axis label has the date
 
 

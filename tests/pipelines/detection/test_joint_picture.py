@@ -39,5 +39,7 @@ def test_joint_finding_is_drawn_with_its_metrics(
     assert main(["detect", "run", "--metrics", str(tmp_path / "pulls"), *options, *pictures]) == 0
     line = json.loads(capsys.readouterr().out)
     assert (line["machine"], line["metric"]) == ("n05", "joint")
-    assert plot_title(line, 8).startswith("other-work: n05 deviates on several metrics together: ")
+    title, values, *_ = plot_title(line, 8).splitlines()
+    assert title.startswith("other-work: n05 deviates on several metrics together: ")
+    assert values.startswith(f"{line['metrics'][0]['metric']} of the machine: ")
     assert (tmp_path / "png" / "other-work.png").read_bytes().startswith(b"\x89PNG")
