@@ -108,6 +108,8 @@ def score_against_baseline(
     params: BaselineParams,
     healthy: HealthySpread,
     baseline: MachineBaseline,
+    *,
+    is_work: bool = False,
 ) -> tuple[Float32Array, MachineBaseline]:
     """Score how far each machine deviates from its peers and from its own baseline.
 
@@ -127,6 +129,9 @@ def score_against_baseline(
     healthy : HealthySpread
     baseline : MachineBaseline
         Of the same machines, from earlier calls.
+    is_work : bool
+        The metric is the machine's own work: what its peers' work lost by waiting for it is no
+        change of the whole task.
 
     Returns
     -------
@@ -149,6 +154,7 @@ def score_against_baseline(
         healthy,
         bounds,
         known,
+        is_work,
     )
     offsets = scoring.medians(deviations.offset, known.offset)
     levels = scoring.medians(deviations.level, known.level)
@@ -176,6 +182,7 @@ class _ScoringPass:
     healthy: HealthySpread
     bounds: tuple[Float32Array, Float32Array]
     known: MachineBaseline
+    is_work: bool
 
     def medians(self, values: Float32Array, before: Float32Array) -> Float32Array:
         """Return block medians: those of earlier calls, then those of this call."""
@@ -187,11 +194,21 @@ class _ScoringPass:
         return _baseline_by_block(self.blocks, self.numbers, values, self.params.lag, len(values))
 
     def shifts(self, levels: Float32Array, offsets: Float32Array) -> Float32Array:
-        """Return how far the peers' values have moved, per block of this call and machine."""
-        others = levels - offsets
-        moved = others[:, len(self.known.blocks) :].T - self.baseline_by_block(others)
+        """Return how far the peers' values have moved, per block of this call and machine.
+
+        Of a metric of work only as far as the machine moved with them.
+        """
+        moved = self._moves(levels - offsets)
         sizes: Float32Array = np.nan_to_num(np.abs(moved))
+        if self.is_work:
+            own = np.nan_to_num(self._moves(levels))
+            sizes = np.where(own * moved > 0.0, np.minimum(sizes, np.abs(own)), np.float32(0.0))
         return sizes
+
+    def _moves(self, values: Float32Array) -> Float32Array:
+        """Return how far values are from their baseline, per block of this call and machine."""
+        moved: Float32Array = values[:, len(self.known.blocks) :].T - self.baseline_by_block(values)
+        return moved
 
     def scores(
         self,

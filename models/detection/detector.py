@@ -398,8 +398,9 @@ class Detector:
         deviation = peer_deviations(windows, present, groups)
         if levels is not windows:
             deviation = replace(deviation, level=peer_deviations(levels, present, groups).level)
+        params, is_work = self.rules.baseline, model.limits[0].role == "work"
         return score_against_baseline(
-            deviation, number, groups, self.rules.baseline, self._healthy(model), baseline
+            deviation, number, groups, params, self._healthy(model), baseline, is_work=is_work
         )
 
     def _healthy(self, model: MetricModel) -> HealthySpread:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "JOINT_PRIOR_SPREAD",
     "MIN_THRESHOLD",
     "PRIOR_SPREAD",
     "TAIL_QUANTILE",
@@ -26,7 +25,6 @@ _MIN_SCORE = 0.2  # scores below it are treated as equal
 # prior counts as four metrics that are known exactly. Metrics of one site differ by a quarter to a
 # third of the spread, so the site's value counts as much as 16 pulls in the tail of one metric.
 PRIOR_SPREAD, _SITE_METRICS, _METRIC_PULLS = 0.25, 4.0, 16.0
-JOINT_PRIOR_SPREAD = 0.15  # of the joint score: a mean over metrics has a thinner tail
 _PRIOR_PULLS = 8.0  # pulls that the prior's degrees of freedom are worth
 TAIL_QUANTILE = 0.8  # quantile above which pulls belong to the tail
 _NORMAL_QUANTILE, _NORMAL_EXCESS = (
@@ -172,9 +170,7 @@ def fit_threshold(
     return Threshold(base, slope, max(beyond(chance), reached), tail)
 
 
-def pooled_spread(
-    metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]], prior: float = PRIOR_SPREAD
-) -> float:
+def pooled_spread(metrics: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]]) -> float:
     """Return the upward spread of the log scores of pulls at a site.
 
     The tail of a few dozen pulls holds few of them, and a metric without any outlier by chance
@@ -185,15 +181,13 @@ def pooled_spread(
     metrics : iterable of (array_like, array_like)
         For each metric, the highest threshold that each healthy pull would still have reached,
         and its number of machines.
-    prior : float
-        The spread at other sites.
 
     Examples
     --------
     >>> pooled_spread([])
     0.25
     """
-    total, weight = _SITE_METRICS * prior, _SITE_METRICS
+    total, weight = _SITE_METRICS * PRIOR_SPREAD, _SITE_METRICS
     for highest, n_machines in metrics:
         if not np.size(highest):
             continue

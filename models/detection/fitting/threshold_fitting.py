@@ -14,14 +14,7 @@ from forewarn.models.detection.fitting.machine_levels import machine_levels
 from forewarn.models.detection.joint_score import JOINT
 from forewarn.models.detection.machine_baseline import MachineBaseline
 from forewarn.models.detection.monitored_task import Task
-from forewarn.models.detection.threshold import (
-    JOINT_PRIOR_SPREAD,
-    PRIOR_SPREAD,
-    Threshold,
-    fit_threshold,
-    log_scores,
-    pooled_spread,
-)
+from forewarn.models.detection.threshold import Threshold, fit_threshold, log_scores, pooled_spread
 
 __all__ = [
     "PeakScore",
@@ -170,7 +163,6 @@ def fit_thresholds(
     out: Container[str] = (),
     *,
     stable_names: bool = False,
-    prior: float = PRIOR_SPREAD,
 ) -> dict[str, Threshold]:
     """Fit the threshold of each metric to the scores of healthy tasks (`fit_threshold`).
 
@@ -184,16 +176,14 @@ def fit_thresholds(
         Tasks to exclude.
     stable_names : bool
         Machine names are stable, so each machine gets its own threshold.
-    prior : float
-        Spread of log scores at other sites.
     """
     certain = {
         metric: [of_task for task, of_task in tasks.items() if task not in out]
         for metric, tasks in peak_scores.items()
     }
-    spread = _spread(certain.values(), prior)
+    spread = _spread(certain.values())
     thresholds = {metric: _fit_one(tasks, per_day, spread) for metric, tasks in certain.items()}
-    return _by_machine(thresholds, certain, per_day, prior) if stable_names else thresholds
+    return _by_machine(thresholds, certain, per_day) if stable_names else thresholds
 
 
 def fit_joint_threshold(
@@ -215,9 +205,7 @@ def fit_joint_threshold(
     """
 
     def fit(out: Container[str], *, stable_names: bool = False) -> Threshold:
-        return fit_thresholds(
-            {JOINT: tasks}, per_day, out, stable_names=stable_names, prior=JOINT_PRIOR_SPREAD
-        )[JOINT]
+        return fit_thresholds({JOINT: tasks}, per_day, out, stable_names=stable_names)[JOINT]
 
     descending = sorted(tasks, key=lambda task: -tasks[task].highest)
     for n in range(int(_MAX_OUTLIER_SHARE * len(tasks)), 0, -1):
@@ -228,10 +216,7 @@ def fit_joint_threshold(
 
 
 def _by_machine(
-    thresholds: Mapping[str, Threshold],
-    certain: Mapping[str, Sequence[PeakScore]],
-    per_day: float,
-    prior: float,
+    thresholds: Mapping[str, Threshold], certain: Mapping[str, Sequence[PeakScore]], per_day: float
 ) -> dict[str, Threshold]:
     """Fit a threshold per machine: the same distance above its own level for all machines."""
     levels = {
@@ -242,7 +227,7 @@ def _by_machine(
         metric: [task.without(levels[metric]) for task in tasks]
         for metric, tasks in certain.items()
     }
-    spread = _spread(beyond.values(), prior)
+    spread = _spread(beyond.values())
     return {
         metric: threshold.with_machine_levels(
             _fit_one(beyond[metric], per_day, spread, threshold.slope), levels[metric]
@@ -251,12 +236,11 @@ def _by_machine(
     }
 
 
-def _spread(metrics: Iterable[Sequence[PeakScore]], prior: float = PRIOR_SPREAD) -> float:
+def _spread(metrics: Iterable[Sequence[PeakScore]]) -> float:
     """Return the spread of log scores over all metrics."""
-    highest = (
+    return pooled_spread(
         ([task.highest for task in tasks], [task.n_machines for task in tasks]) for tasks in metrics
     )
-    return pooled_spread(highest, prior)
 
 
 def _fit_one(

@@ -17,7 +17,7 @@ from forewarn.models.detection.threshold import Threshold
 
 METRICS = ("compute", "collective", "waiting")
 TICKS, SLOW_FROM = 300, 150
-LOW = Threshold(base=float(np.log(2.0)), slope=0.0, margin=0.0, tail=0.2)
+USUAL_LEVEL = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.2)
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ STEPS = st.builds(
 
 def judge(steps: Steps, view: str) -> list[int]:
     models = [
-        MetricModel((MetricLimits(name, 0.0, 1.0, role=guess_role(name)),), None, USUAL, LOW)
+        MetricModel((MetricLimits(name, 0.0, 1.0, role=guess_role(name)),), None, USUAL, USUAL_LEVEL)
         for name in METRICS
     ]
     verdict, _ = Detector(RULES, models).find(task(steps.shares(), steps.groups(view)))
     return named(verdict)
 
 
-@pytest.mark.parametrize(("view", "certain"), [("stage", 1.4), ("pipeline", 1.9), ("job", 1.6)])
+@pytest.mark.parametrize(("view", "certain"), [("stage", 1.4), ("pipeline", 2.0), ("job", 1.7)])
 @settings(max_examples=40, deadline=None)
 @given(steps=STEPS)
 def test_no_other_worker_is_named(view: str, certain: float, steps: Steps) -> None:
