@@ -17,7 +17,7 @@ from forewarn.models.detection.threshold import Threshold
 
 METRICS = ("compute", "collective", "waiting")
 TICKS, SLOW_FROM = 300, 150
-USUAL_LEVEL = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.2)
+LEVEL = Threshold(base=float(np.log(3.0)), slope=0.0, margin=0.0, tail=0.2)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ STEPS = st.builds(
 
 def judge(steps: Steps, view: str) -> list[int]:
     models = [
-        MetricModel((MetricLimits(name, 0.0, 1.0, role=guess_role(name)),), None, USUAL, USUAL_LEVEL)
+        MetricModel((MetricLimits(name, 0.0, 1.0, role=guess_role(name)),), None, USUAL, LEVEL)
         for name in METRICS
     ]
     verdict, _ = Detector(RULES, models).find(task(steps.shares(), steps.groups(view)))
