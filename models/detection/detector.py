@@ -244,7 +244,8 @@ class Detector:
         if scores is None or self.joint is None:
             return []
         findings = scores.findings(self.joint.with_prior(task.machines, task.weights))
-        changes = np.stack([baseline.level_changes() for baseline in baselines.values()])
+        paired = np.flatnonzero(task.by_position).tolist()
+        changes = np.stack([baseline.level_changes(paired) for baseline in baselines.values()])
         clear = outmove_partners(changes, task.groups)
         return [finding for finding in findings if clear[finding.machine]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -114,11 +114,11 @@ class MachineBaseline:
         """Tell which machines have a baseline."""
         return np.asarray(np.isfinite(self.offset).any(axis=1), dtype=bool)
 
-    def level_changes(self) -> Float64Array:
-        """Return how far each machine's newest levels are from its first ones; NaN if unknown."""
+    def level_changes(self, machines: Iterable[int]) -> Float64Array:
+        """Return how far newest levels are from the first ones; NaN where none is known."""
         changes = np.full(len(self.machines), np.nan)
-        for machine, level in enumerate(self.level):
-            present = level[~np.isnan(level)]
+        for machine in machines:
+            present = self.level[machine, ~np.isnan(self.level[machine])]
             n = max(len(present) // 4, 1)
             if len(present):
                 changes[machine] = np.median(present[-n:]) - np.median(present[:n])

@@ -171,7 +171,8 @@ class ScoredMetric:
         suspects = [finding for finding in findings if self.paired[finding.machine]]
         if not suspects:
             return []
-        clear = outmove_partners(self.baseline.level_changes()[None], groups)
+        changes = self.baseline.level_changes(np.flatnonzero(self.paired).tolist())
+        clear = outmove_partners(changes[None], groups)
         return [each for each in suspects if each.lasting or not clear[each.machine]]
 
     def _scoring(self, least: Float64Array) -> Int64Array:
@@ -283,8 +284,9 @@ class ScoredMetric:
         if len(findings) < 2 or not self.baseline.blocks.size:
             return []
         dropped: list[tuple[SuppressionRule, list[MachineFinding]]] = []
-        shifts = np.nan_to_num(self.baseline.level_changes())
-        for group in np.unique(groups[[finding.machine for finding in findings]]):
+        machines = [finding.machine for finding in findings]
+        shifts = np.nan_to_num(self.baseline.level_changes(machines))
+        for group in np.unique(groups[machines]):
             of_group = [finding for finding in findings if groups[finding.machine] == group]
             size = int((groups == group).sum())
             if len(of_group) < max(2, _MAX_OUTLIER_SHARE * size):
