@@ -114,6 +114,8 @@ class LaunchedRanks:
                     continue
                 rank = self._rank(report, log, ranks)
                 if rank is None or report.exit_code is None:
+                    if rank is None and self.locals_are_ranks and report.host is None:
+                        rank = report.rank or report.local_rank
                     named = Peer(rank, report.task) if rank is not None else _peer(report)
                     peer = self.resolve(named, ranks)
                     if peer is not None:
@@ -209,8 +211,8 @@ def has_one_machine(
 def _failed_alone(reports: Sequence[LaunchReport]) -> list[LaunchReport]:
     """Return what ended with an error on one machine, while all others were ended; maybe nothing.
 
-    Launchers end the others by SIGTERM, and then by SIGKILL. A scheduler that numbers tasks from 0
-    does not report those that it ended itself.
+    Launchers end the others, which were alive then, by SIGTERM, and then by SIGKILL. A scheduler
+    that numbers tasks from 0 does not report those that it ended itself.
     """
     ends = [r for r in reports if r.exit_code is not None and not r.by_launcher]
     failed = [r for r in ends if r.exit_code not in (*_REQUESTED, _SIGKILL)]
@@ -220,7 +222,9 @@ def _failed_alone(reports: Sequence[LaunchReport]) -> list[LaunchReport]:
         return []
     numbers = {r.task for r in failed} - {None}
     others = [r.exit_code for r in ends if r not in failed]
-    is_first = -15 in others or others.count(_SIGKILL) >= _MIN_KILLED
+    stopped = {r.pid for r in reports if r.by_launcher and r.exit_code == -15}
+    is_alive = bool(stopped - {None}) and not stopped & {r.pid for r in failed}
+    is_first = -15 in others or others.count(_SIGKILL) >= _MIN_KILLED or is_alive
     is_part = bool(numbers) and numbers != set(range(len(numbers))) and not others
     return failed if is_first or is_part else []
 

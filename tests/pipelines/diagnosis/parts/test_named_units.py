@@ -216,3 +216,26 @@ def test_disk_of_one_machine_that_others_lost() -> None:
     raised = TRACE.format(call="save(s, p)", error="OSError: [Errno 28] No space left on device")
     lost = "[rank8]:[E301 04:06:01.1 x.cpp:6] [Rank 8] NCCL error: remote process exited\n"
     assert named({"node-0.log": STEPS + raised, "node-1.log": STEPS + lost}) == {"node-0"}
+
+
+STOPPING = "[2026-03-01 04:00:01,1] agent: [WARNING] Sending process 10{n} closing signal SIGTERM\n"
+EXITED = "[2026-03-01 04:00:02,1] agent: [ERROR] failed (exitcode: 1) local_rank: {n} (pid: 10{n})"
+    "[2026-03-01 04:00:02,1] agent: [ERROR] failed (exitcode: 1) local_rank: {n} (pid: 10{n})\n"
+)
+
+
+@settings(deadline=None, max_examples=10)
+@given(world=st.integers(2, 8), first=st.integers(0, 1))
+def test_exit_while_all_others_lived(world: int, first: int) -> None:
+    """The agent of the only machine stops the processes that are alive."""
+    stopped = "".join(STOPPING.format(n=n) for n in range(world) if n != first)
+    assert named({"train.log": stopped + EXITED.format(n=first) + "\n"}) == {first}
+    lost = "RuntimeError: NCCL error: remote process exited or there was a network error\n"
+    assert named({"train.log": lost + stopped + EXITED.format(n=first) + "\n"}) == set()
+    assert named({"train.log": EXITED.format(n=first) + "\n"}) == set()
+
+
+def test_interrupt_of_finished_program_names_none() -> None:
+    text = "INFO | train | done training in 174.6 seconds\n^CTraceback (most recent call last):\n"
+    found = verdict({"train.log": f'{text}  File "runpy.py", line 193, in _run\n'})
+    assert (found.kind, found.culprits) == ("ended", ())
