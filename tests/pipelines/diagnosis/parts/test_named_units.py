@@ -219,7 +219,7 @@ def test_disk_of_one_machine_that_others_lost() -> None:
 
 
 STOPPING = "[2026-03-01 04:00:01,1] agent: [WARNING] Sending process 10{n} closing signal SIGTERM\n"
-EXITED = "[2026-03-01 04:00:02,1] agent: [ERROR] failed (exitcode: 1) local_rank: {n} (pid: 10{n})"
+EXITED = (
     "[2026-03-01 04:00:02,1] agent: [ERROR] failed (exitcode: 1) local_rank: {n} (pid: 10{n})\n"
 )
 
@@ -229,10 +229,10 @@ EXITED = "[2026-03-01 04:00:02,1] agent: [ERROR] failed (exitcode: 1) local_rank
 def test_exit_while_all_others_lived(world: int, first: int) -> None:
     """The agent of the only machine stops the processes that are alive."""
     stopped = "".join(STOPPING.format(n=n) for n in range(world) if n != first)
-    assert named({"train.log": stopped + EXITED.format(n=first) + "\n"}) == {first}
+    assert named({"train.log": stopped + EXITED.format(n=first)}) == {first}
     lost = "RuntimeError: NCCL error: remote process exited or there was a network error\n"
-    assert named({"train.log": lost + stopped + EXITED.format(n=first) + "\n"}) == set()
-    assert named({"train.log": EXITED.format(n=first) + "\n"}) == set()
+    assert named({"train.log": lost + stopped + EXITED.format(n=first)}) == set()
+    assert named({"train.log": EXITED.format(n=first)}) == set()
 
 
 def test_interrupt_of_finished_program_names_none() -> None:
