@@ -3,8 +3,8 @@
     python crash_test_loop.py CONFIG URL STRIDE   # prints a line of JSON per crash
 
 A step is a commit of the ledger or a change by the driver, with a crash point before and after. The
-scheduler is a file that survives the processes. With a real Slurm in the configuration, only the
-changes in Slurm are steps, and the scenario ends with a person's undo.
+scheduler is a file that survives the processes. With a real Slurm or Kubernetes in the
+configuration, only its changes are steps, and the scenario ends with a person's undo.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from forewarn.pipelines.incidents.loop import (
     responder,
 )
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.schedulers.kubernetes import api_server
 from forewarn.pipelines.incidents.schedulers.slurm import slurm_driver as slurm
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
 from forewarn.pipelines.runtime.clock import SystemClock
@@ -48,13 +49,13 @@ LOOP = Path(__file__)
 CONFIG = """
 [respond]
 ledger = "{url}"
-driver = "slurm"
+driver = "{driver}"
 policy = ["policy.toml"]
 first_day = "1ms"
 check = ["true"]
 {more}
 [respond.pools.rest]
-partition = "gpu"
+{pool}
 mode = "act"
 machines = 1
 """
@@ -130,7 +131,8 @@ class Scenario:
     def __init__(self, config: Path, url: str) -> None:
         self.config, self.url, self.now = config, url, START
         self.machines = config.with_name("machines.json")
-        self.real = "slurm_conf" in config.read_text()
+        text = config.read_text()
+        self.real = "slurm_conf" in text or "kubeconfig" in text
 
     def begin(self) -> None:
         remove(self.url)
@@ -177,6 +179,7 @@ class Scenario:
 
             SlurmCommand.change = change  # type: ignore[method-assign]
             slurm.controller_time = lambda _: now  # type: ignore
+            _crash_at_requests(now)
         else:
             ResponseSite.driver = lambda _: file_driver(machines, now)  # type: ignore
             event.listen(Engine, "commit", lambda _: step())
@@ -253,6 +256,22 @@ class Scenario:
         }
 
 
+def _crash_at_requests(now: Nanoseconds) -> None:
+    """Make each change through the API server of Kubernetes a step."""
+    plain = api_server.ApiServer._request
+
+    def request(self: api_server.ApiServer, method: str, *arguments: Any, **more: Any) -> Any:
+        if method == "GET":
+            return plain(self, method, *arguments, **more)
+        step()
+        answer = plain(self, method, *arguments, **more)
+        step()
+        return answer
+
+    api_server.ApiServer._request = request  # type: ignore[method-assign]
+    api_server._server_time = lambda _: now  # type: ignore[assignment]
+
+
 def check_in_process(job: check_process.CheckJob) -> None:
     """Run the check in this process, so that it has crash points."""
     step()
@@ -305,11 +324,19 @@ def run_crashes(config: Path, url: str, stride: int) -> None:
         at += stride
 
 
-def crash_results(folder: Path, url: str, stride: str, more: str = "") -> list[dict[str, Any]]:
+def crash_results(
+    folder: Path,
+    url: str,
+    stride: str,
+    more: str = "",
+    *,
+    driver: str = "slurm",
+    pool: str = 'partition = "gpu"',
+) -> list[dict[str, Any]]:
     """Return the state of ledger and scheduler after each crash; the last entry has no crash."""
     (folder / "policy.toml").write_text(POLICY)
     config = folder / "my.toml"
-    config.write_text(CONFIG.format(url=url, more=more))
+    config.write_text(CONFIG.format(url=url, more=more, driver=driver, pool=pool))
     command = [sys.executable, str(LOOP), str(config), url, stride]
     environment = os.environ | {"PYTHONPATH": str(LOOP.parents[3])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
