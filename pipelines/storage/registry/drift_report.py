@@ -1,4 +1,4 @@
-"""The report `drift.json` next to the records: inputs that drifted by the last retraining."""
+"""The report `_drift.json` next to the records: inputs that drifted by the last retraining."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forewarn.pipelines.storage.files.atomic_files import replacing
 
 __all__ = ["DriftReport", "read_drift", "write_drift"]
 
-_NAME = "drift.json"
+_NAME = "_drift.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -435,8 +435,8 @@ def test_drift_blocks_model_only_findings(tmp_path: Path) -> None:
 
 def test_unreadable_drift_report_counts_as_drift(tmp_path: Path) -> None:
     assert read_drift(tmp_path).drifted == ()
-    (tmp_path / "drift.json").write_text("nonsense")
-    assert read_drift(tmp_path).drifted == ("drift.json cannot be read",)
+    (tmp_path / "_drift.json").write_text("nonsense")
+    assert read_drift(tmp_path).drifted == ("_drift.json cannot be read",)
     write_drift(tmp_path, START, [])
     assert read_drift(tmp_path).drifted == ()
 
