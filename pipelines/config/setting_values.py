@@ -11,7 +11,7 @@ from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.config.toml_tables import parse_duration
 
-__all__ = ["default_values", "given_values"]
+__all__ = ["all_values", "default_values", "given_values"]
 
 _MILLISECOND = 10**6
 _UNITS = (("d", DAY), ("h", HOUR), ("min", MINUTE), ("s", SECOND), ("ms", _MILLISECOND))
@@ -34,6 +34,14 @@ def _flattened(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, An
             yield from _flattened(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def all_values(settings: Settings) -> dict[str, Any]:
+    """Return the values of all keys by `table.key`, as a TOML file writes them.
+
+    Keys without a value are left out.
+    """
+    return dict(_defaults(settings, "", set()))
 
 
 def default_values(settings: Settings) -> dict[str, Any]:

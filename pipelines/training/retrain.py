@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import pandas as pd
 from mlflow.entities import Run
 
-from forewarn.evaluation.prediction.metrics.backtest_metrics import (
-    ChampionComparison,
-    compare_with_champion,
-)
+from forewarn.evaluation.prediction.metrics.backtest_metrics import ChampionComparison
 from forewarn.evaluation.prediction.metrics.drift import Drift
 from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, decide_promotion
-from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
-from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
-from forewarn.features.array_types import Float64Array
-from forewarn.features.records.fleet_timeline import Timeline
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
-from forewarn.pipelines.backtest.score_frames import scores_frame
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.alerts import alert
@@ -29,8 +20,9 @@ from forewarn.pipelines.runtime.progress import Stages, note
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.stale_temporary_files import remove_stale_scratch
 from forewarn.pipelines.storage.records.record_store import RecordStore
-from forewarn.pipelines.storage.registry.model_registry import CHALLENGER, Registry, RegistryError
-from forewarn.pipelines.storage.registry.registered_version import Version
+from forewarn.pipelines.storage.registry.model_registry import CHALLENGER, Registry
+from forewarn.pipelines.storage.registry.registered_version import Version, length_tag
+from forewarn.pipelines.training.champion_comparison import compare_models, load_champion
 from forewarn.pipelines.training.drift_check import (
     SCORES,
     ScoringDay,
@@ -40,16 +32,12 @@ from forewarn.pipelines.training.drift_check import (
     report_drift,
     score_drift,
 )
-from forewarn.pipelines.training.mlflow_log import (
-    log_drift,
-    log_reasons,
-    log_retraining,
-    log_windows,
-)
-from forewarn.pipelines.training.mlflow_model import ServedPredictor, input_example
+from forewarn.pipelines.training.mlflow_log import log_drift, log_reasons, log_retraining
+from forewarn.pipelines.training.mlflow_model import ServedPredictor, input_example, signature_of
 from forewarn.pipelines.training.retraining_decision import RetrainingDecision, RetrainingOutcome
 from forewarn.pipelines.training.train import trained_walk
 from forewarn.pipelines.training.training_cache import RecipeCache
+from forewarn.pipelines.training.window_log import log_windows
 
 __all__ = ["retrain"]
 
@@ -72,7 +60,7 @@ def retrain(job: Job, moment: int, registry: Registry) -> RetrainingOutcome:
     RecordsError, JobError, RegistryError
         If the records are invalid or hold too few failures, or the registry cannot be used.
     """
-    tags = {"forewarn.kind": "retraining", "forewarn.at": str(moment)}
+    tags = {"forewarn.kind": "retraining", "forewarn.at": format_iso(moment)}
     tags["forewarn.recipe"] = RecipeCache(registry, job.walk_settings, "").digest
     with registry.in_one_line(), registry.locked("retraining"):
         remove_stale_scratch()
@@ -82,8 +70,9 @@ def retrain(job: Job, moment: int, registry: Registry) -> RetrainingOutcome:
                 return _resume(registry, run, decision)
             if run.info.status == "FINISHED":  # a finished run without an outcome was interrupted
                 registry.end(run.info.run_id, "KILLED")
-        registry.abandon({"forewarn.at": str(moment)})
-        with registry.run(f"retraining {format_iso(moment)[:16]}", tags) as number:
+        registry.abandon({"forewarn.at": format_iso(moment)})
+        name = f"retrain {format_iso(moment)[:16].removesuffix('T00:00')}"
+        with registry.run(name, tags) as number:
             return _apply_decision(registry, _retrain(job, moment, registry, number))
 
 
@@ -115,6 +104,10 @@ def _apply_decision(registry: Registry, decision: RetrainingDecision) -> Retrain
         outcome = decision.outcome
         registry.tag(outcome.run, {"forewarn.outcome": decision.as_text()})
         gate = "passed" if outcome.promoted else "refused: " + "; ".join(outcome.reasons)
+        text = outcome.describe(decision.over)
+        registry.tag(outcome.run, {"forewarn.gate": gate, "forewarn.version": outcome.version})
+        registry.describe(outcome.run, text)
+        registry.describe_version(outcome.version, text)
         registry.mark(outcome.version, {"forewarn.gate": gate})
         registry.name(CHALLENGER, outcome.version)
         if outcome.promoted:
@@ -149,7 +142,8 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> RetrainingD
     walk, predictor, records = trained
     truth, store = walk.truth, records.store
     with stages("compare with the champion"):
-        comparison = _compare(walk, truth, registry, job.protocol)
+        compared = compare_models(walk, truth, registry, job.protocol)
+        comparison = None if compared is None else compared.comparison
         day = ScoringDay.from_store(store, walk.settings.recipe.step, moment, predictor)
         drift = _drift(store, walk, day, moment, predictor)
         moved = moved_columns(drift, gate)
@@ -157,8 +151,9 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> RetrainingD
         decision = _decide(gate.margin, predictor, day, registry, champion, comparison, drift)
         decision = _refuse_older(decision, champion, moment)
     with stages("log"):
-        log_windows(registry, run, walk, truth, job.protocol)
-        log_retraining(registry, run, records, predictor, decision, stages)
+        finished, costs = log_windows(registry, run, walk, truth, job.protocol), stages.figures()
+        log_retraining(registry, run, job, records, predictor, finished, compared, costs)
+        registry.log(run, metrics={"promoted": float(decision.promoted)})
         log_drift(registry, run, drift)
         log_reasons(registry, run, predictor, day)
     number = _register(registry, run, predictor, records, cache.digest)
@@ -207,50 +202,6 @@ def _refuse_older(decision: GateDecision, champion: Version | None, moment: int)
     return replace(decision, promoted=False, reasons=(*decision.reasons, reason))
 
 
-def _load_champion(registry: Registry, version: Version | None) -> Predictor | None:
-    """Load a champion for comparison; write a note and return None if that fails."""
-    if version is None:
-        return None
-    try:
-        return registry.load_version(version)
-    except RegistryError as error:
-        note(f"version {version.number} cannot be loaded and is not compared: {error}")
-        return None
-
-
-def _compare(
-    walk: WalkForward, timeline: Timeline, registry: Registry, protocol: EvaluationProtocol
-) -> ChampionComparison | None:
-    """Compare recipe and champion on the finished windows, each trained before the window.
-
-    Without a champion, the built-in rules take its place.
-    """
-    by_rules, frames = registry.champion() is None, list[pd.DataFrame]()
-    for window in walk.windows:
-        theirs = _rival_scores(walk, registry, window, by_rules)
-        if theirs is not None:
-            length, scores = window.by_strategy[walk.settings.strategy]
-            pair = {"challenger": scores["blend"], "champion": theirs}
-            frames.append(scores_frame(walk, timeline, window, length, pair))
-    if not frames:
-        return None
-    frame = pd.concat(frames, ignore_index=True)
-    table = ScoreTable(frame, protocol, walk.unseen_from)
-    return compare_with_champion(table, by_rules=by_rules)
-
-
-def _rival_scores(
-    walk: WalkForward, registry: Registry, window: WindowScores, by_rules: bool
-) -> Float64Array | None:
-    """Return the scores of what made the lists of a window; None if it has other input columns."""
-    if by_rules:
-        return window.by_strategy[walk.settings.strategy][1]["rules"]
-    champion = _load_champion(registry, registry.champion_before(window.start))
-    if champion is None or champion.encoder.measures.plan.kinds != walk.settings.recipe.plan.kinds:
-        return None
-    return blend_scores(champion, *walk.measured(window))
-
-
 def _decide(
     margin: float,
     predictor: Predictor,
@@ -260,7 +211,7 @@ def _decide(
     comparison: ChampionComparison | None,
     drift: Mapping[str, Drift],
 ) -> GateDecision:
-    other, theirs = _load_champion(registry, champion), None
+    other, theirs = load_champion(registry, champion), None
     kinds = predictor.encoder.measures.plan.kinds
     if other is not None and other.encoder.measures.plan.kinds == kinds:
         theirs = other.calibration.apply(blend_scores(other, day.fleet, day.instances))
@@ -282,17 +233,16 @@ def _register(
     facts = predictor.facts
     tags = {
         "forewarn.version": predictor.version,
-        "forewarn.at": str(int(pd.Timestamp(facts.trained_at).value)),
-        "forewarn.length": str(round(facts.train_length_days * DAY)),
+        "forewarn.at": facts.trained_at,
+        "forewarn.length": length_tag(round(facts.train_length_days * DAY)),
         "forewarn.recipe": recipe,
     }
     for version in registry.versions():
-        if tags.items() <= dict(version.tags).items() and _load_champion(registry, version):
+        if tags.items() <= dict(version.tags).items() and load_champion(registry, version):
             return version.number
     example = input_example(records.store, records.fleet.last, predictor.encoder.measures.plan)
-    return registry.register(
-        run, predictor, example, ServedPredictor(predictor).predict(example), tags
-    )
+    signature = signature_of(predictor, ServedPredictor(predictor).predict(example))
+    return registry.register(run, predictor, example, signature, tags)
 
 
 def _alerts(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import ChampionComparison
+from forewarn.pipelines.rendering.templates import plural
 
 __all__ = ["RetrainingDecision", "RetrainingOutcome"]
 
@@ -47,6 +48,23 @@ class RetrainingOutcome:
         """Return a JSON-serializable dict."""
         return dataclasses.asdict(self)
 
+    def describe(self, over: str | None) -> str:
+        """Return the result in sentences, for MLflow.
+
+        Parameters
+        ----------
+        over : str or None
+            Number of the version that was the champion before.
+        """
+        text = f"Version {self.version} ({self.name}), trained on {self.length_days:.3g} days, "
+        if self.promoted:
+            replaced = f", in place of version {over}" if over not in (None, self.version) else ""
+            text += f"became the champion{replaced}."
+        else:
+            stays = "the built-in rules stay" if over is None else f"version {over} stays"
+            text += f"was refused, {stays}: {'; '.join(self.reasons)}."
+        return text if self.comparison is None else f"{text} {_compared_text(self.comparison)}"
+
 
 @dataclass(frozen=True, slots=True)
 class RetrainingDecision:
@@ -78,6 +96,17 @@ class RetrainingDecision:
         over = stored.pop("over", stored["champion"])
         alerts = tuple((what, message) for what, message in stored.pop("alerts", ()))
         return cls(_recorded(stored), over, alerts)
+
+
+def _compared_text(comparison: ChampionComparison) -> str:
+    rival = "the built-in rules" if comparison.by_rules else "the champion"
+    low, high = comparison.interval or (None, None)
+    interval = "" if low is None else f" [{low:+.3f}, {high:+.3f}]"
+    return (
+        f"Average precision on {plural(comparison.windows, 'finished window')}: "
+        f"{comparison.challenger:.3f}, of {rival} {comparison.champion:.3f}, "
+        f"difference {comparison.difference:+.3f}{interval}."
+    )
 
 
 def _recorded(stored: dict[str, Any]) -> RetrainingOutcome:

@@ -25,6 +25,7 @@ from forewarn.pipelines.storage.records.record_store import RecordStore
 from forewarn.pipelines.storage.registry.mlflow_experiment import digest_of
 from forewarn.pipelines.storage.registry.model_registry import Registry
 from forewarn.pipelines.storage.registry.recipe_folder import load_recipe, save_recipe
+from forewarn.pipelines.storage.registry.registered_version import length_tag
 
 __all__ = ["RecipeCache", "train_recipe"]
 
@@ -50,7 +51,7 @@ def train_recipe(
     tags = _tags("ahead", start, training_span)
     remove_stale_scratch()
     registry.abandon(tags)
-    with registry.run(f"{format_iso(start)[:10]}, ahead", tags) as run:
+    with registry.run(f"train ahead {format_iso(start)[:10]}", tags) as run:
         cache = RecipeCache(registry, settings, run)
         trainer = RecipeTrainer(settings.recipe, cache, catalogue=registry.catalogue)
         span, names = training_span, settings.names
@@ -74,8 +75,8 @@ def train_recipe(
 def _tags(kind: str, moment: int, training_span: Nanoseconds) -> dict[str, str]:
     return {
         "forewarn.kind": kind,
-        "forewarn.at": str(moment),
-        "forewarn.length": str(training_span),
+        "forewarn.at": format_iso(moment),
+        "forewarn.length": length_tag(training_span),
     }
 
 
@@ -140,7 +141,7 @@ class RecipeCache:
 
     def keep(self, moment: int, trained: TrainedRecipe) -> None:
         """Store a recipe; its run counts once it is finished."""
-        name = f"{format_iso(moment)[:10]}, {trained.training_span / DAY:g} days"
+        name = f"recipe {format_iso(moment)[:10]}, {trained.training_span / DAY:.3g} days"
         tags = self._tags(moment, trained.training_span)
         facts = {
             "trained_at": format_iso(moment),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from forewarn.models.prediction.reliability import Judged
 
 __all__ = [
     "ChampionComparison",
+    "ComparedLists",
     "DayMetrics",
     "FleetMetrics",
     "LeadTime",
@@ -193,9 +195,15 @@ class ChampionComparison:
     by_rules: bool = False
 
 
-def compare_with_champion(
-    table: ScoreTable, *, by_rules: bool = False
-) -> ChampionComparison | None:
+class ComparedLists(NamedTuple):
+    """The comparison with a champion, and the metrics of the lists of both."""
+
+    comparison: ChampionComparison
+    challenger: FleetMetrics
+    champion: FleetMetrics
+
+
+def compare_with_champion(table: ScoreTable, *, by_rules: bool = False) -> ComparedLists | None:
     """Compare `score_challenger` with `score_champion`; None without a window with positives."""
     if not table.windows:
         return None
@@ -204,19 +212,19 @@ def compare_with_champion(
     averages = [average_precision_by_set(table, name, sets) for name in names]
     means = [mean_or_none(average.precisions) or 0.0 for average in averages]
     lists = [
-        _fleet_protocol(table, name, average).list_precision
-        for name, average in zip(names, averages, strict=True)
+        _fleet_protocol(table, name, average) for name, average in zip(names, averages, strict=True)
     ]
     draws = [mean_draws(average.draws) for average in averages]
-    return ChampionComparison(
+    comparison = ChampionComparison(
         challenger=means[0],
         champion=means[1],
         difference=means[0] - means[1],
         interval=percentile_interval(draws[0] - draws[1]),
-        list_precision=(lists[0], lists[1]),
+        list_precision=(lists[0].list_precision, lists[1].list_precision),
         windows=len(sets),
         by_rules=by_rules,
     )
+    return ComparedLists(comparison, *lists)
 
 
 def strategy_metrics(

@@ -59,11 +59,11 @@ class WalkForwardSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Scores that committees and span selection need."""
-        return (*self.models, *self._voters, CASCADE_FIRST)
+        return (*self.models, *self.voters, CASCADE_FIRST)
 
     @property
-    def _voters(self) -> tuple[str, ...]:
-        """The linear model, if it has a vote and is not among the models."""
+    def voters(self) -> tuple[str, ...]:
+        """The linear model, if it has a vote and is not among the models; empty otherwise."""
         votes = self.committee.linear and LINEAR not in self.models
         return (LINEAR,) if votes else ()
 

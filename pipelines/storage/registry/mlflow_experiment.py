@@ -6,12 +6,15 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import os
+import re
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from forewarn.features.errors import InputError
@@ -19,19 +22,26 @@ from forewarn.pipelines.config.site_tables import RegistryTable
 from forewarn.pipelines.storage.files.file_lock import locked
 from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 
-# Read by MLflow at its first import: no telemetry, no progress bars in logs.
+# Read by MLflow: no telemetry, no progress bars in logs, no addresses of runs on stdout.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 import mlflow
-from mlflow.entities import Run
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
 __all__ = ["Experiment", "RegistryError", "digest_of"]
 
-_MAX_VALUES_PER_CALL = 200  # limit of MLflow
+# Limits of MLflow: parameters in a call, and length of a value.
+_MAX_PARAMS_PER_CALL, _MAX_METRICS_PER_CALL = 100, 900
+_MAX_PARAM_LENGTH, _MAX_TAG_LENGTH, _MAX_NAME_LENGTH = 6000, 8000, 250
+
+
+# Shows the pages for models, rather than those for language models.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
 
 
 class RegistryError(InputError):
@@ -150,7 +160,9 @@ class Experiment:
             artifacts = None
             if "://" not in self.table.store:
                 artifacts = (Path(self.table.store).resolve() / "artifacts").as_uri()
-            return str(self._client.create_experiment(name, artifact_location=artifacts))
+            return str(
+                self._client.create_experiment(name, artifact_location=artifacts, tags=_KIND)
+            )
 
     def discard(self) -> None:
         """Remove the folder if this object created it, so that a rejected run leaves nothing."""
@@ -160,7 +172,7 @@ class Experiment:
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str], parent: str | None = None) -> Iterator[str]:
         """Yield the id of a new run, which ends as finished or, after an error, as failed."""
-        marks = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
+        marks = _who_runs() | dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run = self._client.create_run(self.experiment, run_name=name, tags=marks)
         number: str = run.info.run_id
         try:
@@ -199,24 +211,38 @@ class Experiment:
         metrics: Mapping[str, float | None] | None = None,
         series: Sequence[tuple[str, float | None, int]] = (),
     ) -> None:
-        """Log parameters and metrics of a run; `series` holds name, value and step."""
-        from mlflow.entities import Metric, Param
+        """Log parameters and metrics of a run; `series` holds name, value and step.
 
+        Values that are not finite are left out: they are unknown, and MLflow shows them as numbers.
+        """
         unstepped = [(name, value, 0) for name, value in (metrics or {}).items()]
         values = [
-            Metric(name, float(value), 0, step)
+            Metric(_valid_name(name), float(value), 0, step)
             for name, value, step in [*unstepped, *series]
-            if value is not None
+            if value is not None and math.isfinite(value)
         ]
-        parameters = [Param(name, str(value)[:500]) for name, value in (params or {}).items()]
-        for start in range(0, max(len(values), len(parameters)), _MAX_VALUES_PER_CALL):
-            end = start + _MAX_VALUES_PER_CALL
-            self._client.log_batch(run, metrics=values[start:end], params=parameters[start:end])
+        parameters = [
+            Param(_valid_name(name), _shortened(str(value), _MAX_PARAM_LENGTH))
+            for name, value in (params or {}).items()
+        ]
+        for start in range(0, len(parameters), _MAX_PARAMS_PER_CALL):
+            self._client.log_batch(run, params=parameters[start : start + _MAX_PARAMS_PER_CALL])
+        for start in range(0, len(values), _MAX_METRICS_PER_CALL):
+            self._client.log_batch(run, metrics=values[start : start + _MAX_METRICS_PER_CALL])
+
+    def log_dataset(self, run: str, dataset: Dataset, context: str) -> None:
+        """Log the data that a run used, and for what: "training" or "evaluation"."""
+        tags = [InputTag("mlflow.data.context", context)]
+        self._client.log_inputs(run, [DatasetInput(dataset, tags)])
+
+    def describe(self, run: str, text: str) -> None:
+        """Set the description of a run, which MLflow shows as Markdown."""
+        self.tag(run, {"mlflow.note.content": text})
 
     def tag(self, run: str, tags: Mapping[str, str]) -> None:
         """Set tags of a run."""
         for name, value in tags.items():
-            self._client.set_tag(run, name, value)
+            self._client.set_tag(run, name, _shortened(value, _MAX_TAG_LENGTH))
 
     def attach(self, run: str, folder: Path, path: str | None = None) -> None:
         """Attach all files of a folder to a run."""
@@ -227,6 +253,30 @@ class Experiment:
         """Yield a folder with the files attached to a run at `path`."""
         with scratch_folder() as folder:
             yield Path(self._client.download_artifacts(run, path, str(folder)))
+
+
+@cache
+def _who_runs() -> dict[str, str]:
+    """Return user and program for the columns of MLflow's table."""
+    from mlflow.tracking.context.registry import resolve_tags
+
+    return {**resolve_tags(), "mlflow.source.name": "forewarn"}
+
+
+def _valid_name(name: str) -> str:
+    """Return the name of a metric or parameter, with `_` for what MLflow refuses in it.
+
+    Examples
+    --------
+    >>> _valid_name("drift/temp (°C)//../a")
+    'drift/temp __C_/_/_/a'
+    """
+    parts = re.sub(r"[^/\w.\- :]", "_", name)[:_MAX_NAME_LENGTH].split("/")
+    return "/".join(part if part.strip(".") else "_" for part in parts)
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def digest_of(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from forewarn.features.time_units import SECOND
 from forewarn.models.prediction.model_catalogue import BUILTIN, ModelCatalogue
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.runtime.clock import SystemClock
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.stale_temporary_files import scratch_folder
 from forewarn.pipelines.storage.registry.mlflow_experiment import Experiment, RegistryError
 from forewarn.pipelines.storage.registry.registered_version import (
@@ -22,6 +26,7 @@ from forewarn.pipelines.storage.registry.registered_version import (
 
 if TYPE_CHECKING:
     import pandas as pd
+    from mlflow.models import ModelSignature
 
     from forewarn.pipelines.config.settings import Settings
 
@@ -29,6 +34,11 @@ __all__ = ["CHALLENGER", "CHAMPION", "Registry", "RegistryError"]
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 _LOADER = "forewarn.pipelines.training.mlflow_model"
+_ENDED = {"forewarn.champion_until", "forewarn.replaced_by"}
+_MODEL_DESCRIPTION = (
+    "Predicts which GPUs fail within the horizon. Input: records, as in the folder of records. "
+    "Output: the at-risk list just after the last record."
+)
 
 
 @dataclass(slots=True)
@@ -53,7 +63,7 @@ class Registry(Experiment):
         run: str,
         predictor: Predictor,
         example: pd.DataFrame,
-        listed: pd.DataFrame,
+        signature: ModelSignature,
         tags: Mapping[str, str],
     ) -> str:
         """Register a predictor as a new version and return its number.
@@ -64,18 +74,15 @@ class Registry(Experiment):
         predictor : Predictor
         example : DataFrame
             Records of a few GPUs, as the input example.
-        listed : DataFrame
-            The predictor's output for them.
+        signature : ModelSignature
         tags : mapping
         """
         import mlflow
-        from mlflow.models import infer_signature
 
         with scratch_folder() as scratch:
             folder = scratch / "predictor"
             folder.mkdir()
             predictor.save(folder)
-            signature = infer_signature(example, listed)
             with mlflow.start_run(run_id=run):
                 logged = mlflow.pyfunc.log_model(
                     name="predictor",
@@ -83,16 +90,20 @@ class Registry(Experiment):
                     data_path=str(folder),
                     signature=signature,
                     input_example=example,
-                    pip_requirements=["forewarn"],
+                    pip_requirements=_requirements(predictor),
                 )
             # Leaving `start_run` has ended the run; only its owner may mark it as finished.
             self._client.update_run(run, status="RUNNING")
         with contextlib.suppress(mlflow.MlflowException):
-            self._client.create_registered_model(self.table.model)
-        version = self._client.create_model_version(
-            self.table.model, logged.model_uri, run_id=run, tags=dict(tags)
+            self._client.create_registered_model(self.table.model, description=_MODEL_DESCRIPTION)
+        registered = self._client.create_model_version(
+            self.table.model,
+            logged.model_uri,
+            run_id=run,
+            tags=dict(tags),
+            model_id=logged.model_id,  # a server refuses a source without it
         )
-        return str(version.version)
+        return str(registered.version)
 
     def versions(self) -> list[Version]:
         """Return all registered predictors, the newest first."""
@@ -158,8 +169,12 @@ class Registry(Experiment):
         for name, value in tags.items():
             self._client.set_model_version_tag(self.table.model, number, name, value)
 
+    def describe_version(self, number: str, text: str) -> None:
+        """Set the description of a version."""
+        self._client.update_model_version(self.table.model, number, description=text)
+
     def promote(self, number: str) -> Version:
-        """Make a version the champion, and record its predecessor.
+        """Make a version the champion, and record its predecessor and the time.
 
         Raises
         ------
@@ -170,8 +185,21 @@ class Registry(Experiment):
         if before is not None and before.number != number:
             self.mark(number, {"forewarn.follows": before.number})
         self.mark(number, {"forewarn.champion": "yes"})
-        self.name(CHAMPION, number)
+        self._replace(before, version)
         return version
+
+    def _replace(self, before: Version | None, version: Version) -> None:
+        """Change the champion, and record since and until when on both versions."""
+        now = format_iso(SystemClock().now() // SECOND * SECOND)
+        number = version.number
+        if before is None or before.number != number:
+            self.mark(number, {"forewarn.champion_since": now})
+            for name in _ENDED & version.tags.keys():  # it was champion before
+                self._client.delete_model_version_tag(self.table.model, number, name)
+        if before is not None and before.number != number:
+            ended = {"forewarn.champion_until": now, "forewarn.replaced_by": number}
+            self.mark(before.number, ended)
+        self.name(CHAMPION, number)
 
     def rollback(self) -> Version:
         """Make the previous champion the champion again.
@@ -193,7 +221,7 @@ class Registry(Experiment):
         )  # fails if the version cannot be loaded, as it would then make no list
         # A version that failed in service is no reference for the next challenger.
         self.mark(now.number, {"forewarn.champion": ROLLED_BACK})
-        self.name(CHAMPION, before)
+        self._replace(now, version)
         return version
 
     def load(self, uri: str) -> Predictor:
@@ -235,3 +263,9 @@ class Registry(Experiment):
             If it is damaged, or not a forewarn predictor.
         """
         return self.load(self.uri_of(version))
+
+
+def _requirements(predictor: Predictor) -> list[str]:
+    """Return the packages that loading a predictor needs, with their versions."""
+    packages = [f"forewarn[score] {importlib.metadata.version('forewarn')}"]
+    return ["==".join(item.split()) for item in (*packages, *predictor.packages.values())]

@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ROLLED_BACK", "Version", "version_from_mlflow"]
+import pandas as pd
+
+from forewarn.pipelines.runtime.timestamps import parse_moment
+
+__all__ = ["ROLLED_BACK", "Version", "length_tag", "version_from_mlflow"]
 
 ROLLED_BACK = "rolled back"
 
@@ -56,16 +60,37 @@ def version_from_mlflow(entry: Any, aliases: Sequence[str]) -> Version:
     return Version(
         number=str(entry.version),
         name=tags.get("forewarn.version", ""),
-        trained_at=_nanoseconds(tags.get("forewarn.at", "")),
-        length=_nanoseconds(tags.get("forewarn.length", "")),
+        trained_at=_moment(tags.get("forewarn.at", "")),
+        length=_length(tags.get("forewarn.length", "")),
         aliases=tuple(sorted(aliases)),
         was_champion=tags.get("forewarn.champion") == "yes",
         tags=tags,
     )
 
 
-def _nanoseconds(text: str) -> int | None:
+def length_tag(span: int) -> str:
+    """Return a training length in ISO 8601, exactly.
+
+    Examples
+    --------
+    >>> length_tag(36 * 3600 * 10**9)
+    'P1DT12H0M0S'
+    """
+    return str(pd.Timedelta(span, "ns").isoformat())
+
+
+def _moment(text: str) -> int | None:
     """Read a tag that other programs may have set."""
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) >= 2**63:
+    try:
+        return parse_moment(text)
+    except ValueError:  # of pandas too, for a time out of range
         return None
-    return int(text)
+
+
+def _length(text: str) -> int | None:
+    if not re.fullmatch(r"P[0-9]{1,5}DT[0-9.HMS]{6,24}", text, re.ASCII):
+        return None
+    try:
+        return int(pd.Timedelta(text).as_unit("ns").value)
+    except ValueError:
+        return None

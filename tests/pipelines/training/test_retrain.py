@@ -19,7 +19,6 @@ from forewarn.models.prediction import training_set as training_module
 from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
-from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.scheduled_tasks import score_site
 from forewarn.pipelines.storage.registry.drift_report import read_drift
 from forewarn.pipelines.storage.registry.model_registry import Registry
@@ -135,7 +134,7 @@ def test_cached_recipes_are_reused(
     assert len(keys) == len(set(keys))
     # As of the 19th: both lengths, compared by the retraining of the 25th, which trains one of
     # them; the retraining of the 19th trained the other.
-    assert sum(at == str(parse_moment(DAYS[1])) for at, _ in keys) == 2
+    assert sum(at == f"{DAYS[1]}T00:00:00Z" for at, _ in keys) == 2
 
 
 def test_mlflow_contains_all_metrics(
@@ -147,8 +146,11 @@ def test_mlflow_contains_all_metrics(
         for r in there.registry.find({"forewarn.kind": "retraining"})
         if r.info.run_id == said[-1]["run"]
     ]
-    assert {"data_files", "data_rows", "data_schema", "git_commit", "lock"} <= set(run.data.params)
+    assert {"git_commit", "lock", "at", "training.lengths"} <= set(run.data.params)
+    assert run.data.params["models.gbdt.num_leaves"] == "31"
     assert run.data.metrics["gate/difference"] == said[-1]["comparison"]["difference"]
+    for name in ("challenger", "champion"):
+        assert run.data.metrics[f"{name}/average_precision"] == said[-1]["comparison"][name]
     assert any(name.startswith("drift/") for name in run.data.metrics)
     assert "drift/scores of the predictor" in run.data.metrics
     with there.registry.attached(run.info.run_id, "plots") as plots:
@@ -164,7 +166,60 @@ def test_mlflow_contains_all_metrics(
     assert {"paper/precision_at_k", "fleet/list_precision"} <= set(gbdt.data.metrics)
     with there.registry.attached(run.info.run_id, "plots") as folder:
         names = {path.name for path in folder.iterdir()}
-    assert names == {"precision_over_time.png", "reasons.png", "reliability.png"}
+    assert names == {
+        *("precision_over_time.png", "daily_list.png", "reasons.png", "reliability.png"),
+    }
+
+
+def test_retrainings_compare_by_quality(site: tuple[Site, list[dict[str, Any]]]) -> None:
+    there, said = site
+    run = next(r for r in _retrainings(there) if r.info.run_id == said[-1]["run"])
+    assert run.info.run_name == f"retrain {DAYS[-1]}"
+    quality = {
+        *("average_precision", "average_precision_low", "average_precision_high"),
+        *("list_precision", "list_precision_low", "list_precision_high"),
+        *("calibration_slope", "calibration_intercept", "failures_caught", "failures"),
+    }
+    assert quality <= set(run.data.metrics)
+    for prefix in ("challenger", "champion"):
+        both = {"average_precision", "list_precision", "failures_caught", "calibration_slope"}
+        assert {f"{prefix}/{name}" for name in both} <= set(run.data.metrics)
+    assert run.data.metrics["failures_caught"] <= run.data.metrics["failures"]
+    first = next(r for r in _retrainings(there) if r.info.run_id == said[0]["run"])
+    assert "rules/list_precision" in first.data.metrics
+    assert "champion/list_precision" not in first.data.metrics
+    with there.registry.attached(run.info.run_id, "report.html") as page:
+        assert "Of 100 GPUs on the daily list" in page.read_text()
+
+
+def _retrainings(site: Site) -> list[Any]:
+    return site.registry.find({"forewarn.kind": "retraining"})
+
+
+def test_champion_history_is_tagged(site: tuple[Site, list[dict[str, Any]]]) -> None:
+    there, said = site
+    newest, older = there.registry.version("4"), there.registry.version("3")
+    assert older.tags["forewarn.replaced_by"] == "4"
+    assert newest.tags["forewarn.follows"] == "3"
+    assert newest.tags["forewarn.champion_since"] == older.tags["forewarn.champion_until"]
+    assert "forewarn.champion_until" not in newest.tags
+    run = next(r for r in _retrainings(there) if r.info.run_id == said[-1]["run"])
+    assert (run.data.tags["forewarn.version"], run.data.tags["forewarn.gate"]) == ("4", "passed")
+    described = run.data.tags["mlflow.note.content"]
+    assert "became the champion, in place of version 3. Average precision on" in described
+
+
+def test_data_are_an_mlflow_dataset(site: tuple[Site, list[dict[str, Any]]]) -> None:
+    there, said = site
+    run = next(r for r in _retrainings(there) if r.info.run_id == said[-1]["run"])
+    (used,) = run.inputs.dataset_inputs
+    assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
+    counts = json.loads(used.dataset.profile)
+    assert (counts["last"], counts["gpus"]) == ("2025-01-24T23:00:00Z", 60)
+    span = pd.Timestamp(counts["last"]) - pd.Timestamp(counts["first"])
+    assert counts["num_rows"] == 60 * (span / pd.Timedelta("1h") + 1)
+    digests = {r.inputs.dataset_inputs[0].dataset.digest for r in _retrainings(there)}
+    assert len(digests) == len(DAYS)
 
 
 def test_finished_retraining_is_not_repeated(
@@ -234,6 +289,11 @@ def refused(site: Site, said: dict[str, Any], why: str) -> None:
     version = next(one for one in site.registry.versions() if one.number == said["version"])
     assert why in version.tags["forewarn.gate"]
     assert "challenger" in version.aliases
+    run = next(r for r in _retrainings(site) if r.info.run_id == said["run"])
+    assert (
+        f"was refused, version 4 stays: {said['reasons'][0]}"
+        in run.data.tags["mlflow.note.content"]
+    )
 
 
 @pytest.mark.usefixtures("shuffled")
@@ -304,6 +364,10 @@ def test_rollback_restores_previous_champion(
     assert main(["score", *arguments, "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("date=*/at_risk.parquet")
     assert set(pd.read_parquet(path)["model_version"]) == {said[2]["name"]}
+    again, ended = there.registry.version("3"), there.registry.version("4")
+    assert ended.tags["forewarn.replaced_by"] == "3"
+    assert "forewarn.champion_until" in ended.tags
+    assert not {"forewarn.champion_until", "forewarn.replaced_by"} & again.tags.keys()
     # What was rolled back is no reference any more; promoted by hand it is one again.
     assert there.registry.champion_before(2**62).number == "3"  # type: ignore[union-attr]
     assert there.models("promote", "4") == 0

@@ -26,12 +26,13 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
-from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.runtime.timestamps import format_iso, parse_moment
 from forewarn.pipelines.scheduled_tasks import score_site
 from forewarn.pipelines.storage.files import file_lock as lock_module
 from forewarn.pipelines.storage.files.file_lock import locked
 from forewarn.pipelines.storage.files.stale_temporary_files import temporary_path
 from forewarn.pipelines.storage.registry.model_registry import Registry
+from forewarn.pipelines.storage.registry.registered_version import Version
 from forewarn.pipelines.training import retrain as retrain_module
 from forewarn.pipelines.training import training_cache as recipes_module
 from forewarn.pipelines.training.retrain import retrain
@@ -127,9 +128,9 @@ class Process:
     """Records the calls to MLflow, and dies before or after the first call of a type."""
 
     WRITES = (
-        *("create_run", "update_run", "set_terminated", "log_batch", "set_tag", "log_artifacts"),
-        *("create_registered_model", "create_model_version"),
-        *("set_registered_model_alias", "set_model_version_tag"),
+        *("create_run", "update_run", "set_terminated", "log_batch", "log_inputs", "set_tag"),
+        *("log_artifacts", "create_registered_model", "create_model_version"),
+        *("update_model_version", "set_registered_model_alias", "set_model_version_tag"),
     )
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
@@ -185,10 +186,9 @@ KILLED = (
     ("before", "log_artifacts recipe"),
     ("after", "log_artifacts recipe"),
     ("after", "set_terminated FINISHED"),
-    ("after", "create_run length"),
     ("after", "create_run model"),
     ("before", "log_artifacts plots"),
-    ("after", "set_tag forewarn.gate"),
+    ("after", "log_inputs"),
     ("before", "log_model"),
     ("before", "update_run"),
     ("after", "update_run"),
@@ -196,14 +196,26 @@ KILLED = (
     ("after", "create_model_version"),
     ("before", "set_tag forewarn.outcome"),
     ("after", "set_tag forewarn.outcome"),
+    ("after", "set_tag forewarn.gate"),
+    ("before", "update_model_version"),
+    ("after", "update_model_version"),
     ("after", "set_model_version_tag forewarn.gate"),
     ("after", "set_registered_model_alias challenger"),
     ("after", "set_model_version_tag forewarn.follows"),
     ("after", "set_model_version_tag forewarn.champion"),
+    ("after", "set_model_version_tag forewarn.champion_since"),
+    ("after", "set_model_version_tag forewarn.champion_until"),
     ("before", "set_registered_model_alias champion"),
     ("after", "set_registered_model_alias champion"),
     ("before", "set_terminated FINISHED"),
 )
+
+
+def _untimed(version: Version) -> Version:
+    """Return a version without the times of its promotion and replacement."""
+    times = ("forewarn.champion_since", "forewarn.champion_until")
+    assert version.tags.keys() & {*times[: 1 + (version.number == "1")]}
+    return replace(version, tags={k: v for k, v in version.tags.items() if k not in times})
 
 
 def test_killed_retraining_resumes_with_same_result(
@@ -225,7 +237,7 @@ def test_killed_retraining_resumes_with_same_result(
     assert without_run(outcome) == without_run(undisturbed[2])
     assert site.retrain(SECOND) == outcome
     registry, theirs = site.registry, undisturbed[0].registry
-    assert registry.versions() == theirs.versions()
+    assert [_untimed(v) for v in registry.versions()] == [_untimed(v) for v in theirs.versions()]
     assert registry.find({}, status="RUNNING") == []
     finished = registry.find({"forewarn.kind": "retraining"})
     assert [run.info.run_id for run in finished].count(outcome.run) == 1
@@ -399,8 +411,8 @@ def test_damaged_recipe_is_retrained(
     job, registry = open_job(site.records, load_settings(site.config)), site.registry
     recipes = recipes_module.RecipeCache(registry, job.walk_settings, "")
     moment = parse_moment(FIRST)
-    (kept,) = registry.find({"forewarn.kind": "recipe", "forewarn.at": str(moment)})
-    span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
+    (kept,) = registry.find({"forewarn.kind": "recipe", "forewarn.at": format_iso(moment)})
+    span = Nanoseconds(pd.Timedelta(kept.data.tags["forewarn.length"]).value)
     tags = recipes._tags(moment, span)
     assert recipes.recall(moment, span) is None
     said = capsys.readouterr().err
@@ -417,9 +429,9 @@ def test_length_trained_ahead_is_reused(
     walk = job.walk_settings
     start = last_finished_window(moment, every=walk.every, horizon=walk.recipe.horizon)
     recipes_module.train_recipe(job.store, walk, moment, walk.longest, site.registry)
-    tags = {"forewarn.kind": "recipe", "forewarn.at": str(start)}
+    tags = {"forewarn.kind": "recipe", "forewarn.at": format_iso(start)}
     (kept,) = site.registry.find(tags)
-    span = Nanoseconds(int(kept.data.tags["forewarn.length"]))
+    span = Nanoseconds(pd.Timedelta(kept.data.tags["forewarn.length"]).value)
     ahead, expected = (
         recipes_module.RecipeCache(registry, job.walk_settings, "").recall(start, span)
         for registry in (site.registry, undisturbed[0].registry)
@@ -432,7 +444,7 @@ def test_length_trained_ahead_is_reused(
 
 def metrics_of(site: Site, day: str) -> dict[str, float]:
     """Return the metrics of a retraining, except its cost."""
-    tags = {"forewarn.kind": "retraining", "forewarn.at": str(parse_moment(day))}
+    tags = {"forewarn.kind": "retraining", "forewarn.at": format_iso(parse_moment(day))}
     (run,) = site.registry.find(tags)
     costs = ("seconds", "peak_rss")
     return {name: value for name, value in run.data.metrics.items() if not name.startswith(costs)}
