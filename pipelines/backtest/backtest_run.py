@@ -115,6 +115,11 @@ def run_backtest(
             note(text)
         report = replace(report, notes=[*notes, *walk.notes], costs=stages.figures())
         _write(out, done, report)
+    if job.settings.registry.model_fields_set:  # an experiment is configured
+        # Imported here because MLflow takes a second to import.
+        from forewarn.pipelines.backtest.backtest_tracking import track_backtest
+
+        track_backtest(job, records, report, out)
     return report
 
 
