@@ -53,7 +53,7 @@ from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.file_names import arrow_path
 
-__all__ = ["run_backtest", "scores_file"]
+__all__ = ["report_differences", "run_backtest", "scores_file"]
 
 _PAPER_STRATEGIES = (Strategy.FIXED, Strategy.SLIDING, Strategy.VARIABLE)
 
@@ -291,10 +291,10 @@ def _report(
             )
             report = _with_strategy(report, strategy, metrics[strategy], table, costs)
             bar.update()
-    return replace(report, differences=_differences(report, metrics))
+    return replace(report, differences=report_differences(report, metrics))
 
 
-def _differences(
+def report_differences(
     report: BacktestReport, metrics: Mapping[str, StrategyMetrics]
 ) -> dict[str, Differences]:
     """Return the paired differences of both protocols."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from forewarn.pipelines.at_risk.reason_phrases import channel_of
 from forewarn.pipelines.backtest.backtest_page import render_report
 from forewarn.pipelines.backtest.backtest_plots import reasons_figure
 from forewarn.pipelines.backtest.backtest_report import BacktestReport
+from forewarn.pipelines.backtest.backtest_run import report_differences
 from forewarn.pipelines.backtest.run_inputs import log_inputs
 from forewarn.pipelines.backtest.run_metrics import attach_plots, quality_metrics
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
@@ -115,6 +117,8 @@ def _attach_report(
         notes=[f"The finished windows before the retraining as of {trained_at}."],
         costs=costs,
     )
+    differences = report_differences(report, {strategy: finished})
+    report = replace(report, differences=differences)
     with scratch_folder() as folder:
         (folder / "report.html").write_text(render_report(report), encoding="utf-8")
         (folder / "report.json").write_text(report.to_json(), encoding="utf-8")
