@@ -39,6 +39,7 @@ _COMMAND_MODULES = {
     "backtest": ("prediction", "add_backtest"),
     "train": ("prediction", "add_train"),
     "retrain": ("models", "add_retrain"),
+    "tune": ("tuning", "add_tune"),
     "models": ("models", "add_models"),
     "up": ("sandbox", "add_up"),
     "score": ("prediction", "add_score"),

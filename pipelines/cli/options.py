@@ -34,6 +34,7 @@ __all__ = [
     "complete_path",
     "integer_at_least",
     "load_config_option",
+    "model_names",
     "parse_names",
     "positive_number",
     "records_location",
@@ -160,6 +161,11 @@ def parse_names(text: str, known: Collection[str], separator: str = ",") -> tupl
             f"found {unknown[0]!r}, expected names of {separator.join(known)}"
         )
     return names
+
+
+def model_names(text: str) -> tuple[str, ...]:
+    """Parse names of models; the configuration says which ones exist (`open_job`)."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def load_config_option(args: argparse.Namespace) -> Settings:

@@ -18,6 +18,7 @@ from forewarn.pipelines.cli.options import (
     add_out,
     add_records,
     load_config_option,
+    model_names,
     parse_names,
     records_location,
     require_start_before_end,
@@ -34,11 +35,6 @@ _STRATEGIES = tuple(Strategy)
 
 def _strategies(text: str) -> tuple[str, ...]:
     return parse_names(text, _STRATEGIES)
-
-
-def _models(text: str) -> tuple[str, ...]:
-    """Parse names of models; the configuration says which ones exist (`open_job`)."""
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def add_doctor(commands: Commands) -> None:
@@ -92,7 +88,7 @@ def add_backtest(commands: Commands) -> None:
     command.add_argument("--end", type=time_argument, metavar="DATE", help="end of the retrainings")
     command.add_argument(
         "--models",
-        type=_models,
+        type=model_names,
         metavar="NAMES",
         help="among cnn,mlp,gbdt,lstm,linear and those of `models.plugins` "
         "(default: those of the ensembles)",

@@ -59,7 +59,8 @@ class WalkForwardSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Scores that committees and span selection need."""
-        return (*self.models, *self.voters, CASCADE_FIRST)
+        stages = [name for name, _ in self.committee.cascade if name == CASCADE_FIRST]
+        return (*self.models, *self.voters, *stages)
 
     @property
     def voters(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def imported(run: Any) -> set[str]:
 def test_each_command_names_its_extra() -> None:
     extras = {words: parser.get_default("extra") for words, parser in COMMANDS.items()}
     assert len(extras) > 40
-    assert {*extras.values()} == {"", "score", "train", "server", "airflow"}
+    assert {*extras.values()} == {"", "score", "train", "server", "airflow", "tune"}
     assert {extras["agent"], extras["completion"], extras["diagnose collect"]} == {""}
     assert {extras["score"], extras["detect run"], extras["diagnose run"]} == {"score"}
 
@@ -111,7 +111,9 @@ def test_help_needs_no_extra() -> None:
     assert done.stdout.count("usage: forewarn") == len(COMMANDS) + 1
 
 
-@pytest.mark.parametrize("extra", ["score", "train", "server", "airflow", "dask", "postgresql"])
+@pytest.mark.parametrize(
+    "extra", ["score", "train", "server", "airflow", "dask", "postgresql", "tune"]
+)
 def test_extra_modules_have_known_names(extra: str) -> None:
     require_extra("forewarn", extra)
     assert [*extra_modules(extra)]
