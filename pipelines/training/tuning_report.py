@@ -74,8 +74,8 @@ def toml_fragment(tuning: Tuning, settings: Settings) -> str:
         spans = str(tuning.chosen[HISTORY]).split(",")
         columns = settings.features.model_dump(mode="json", exclude={"history"})
         explicit = settings.features.model_fields_set
-        kept = {key: item for key, item in columns.items() if item or key in explicit}
-        tables["features"] = kept | {"history": [int(span) for span in spans if span]}
+        spelled = {key: item for key, item in columns.items() if item or key in explicit}
+        tables["features"] = spelled | {"history": [int(span) for span in spans if span]}
     for table, values in tables.items():
         lines += ["", f"[{table}]", *(f"{key} = {json.dumps(v)}" for key, v in values.items())]
     return "\n".join(lines) + "\n"
