@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -176,17 +177,23 @@ class ApiServer:
         if self._connection is None:
             settings = client.Configuration()
             try:
-                if self.kubeconfig:
-                    config.load_kube_config(
-                        self.kubeconfig, client_configuration=settings, persist_config=False
-                    )
-                else:
-                    config.load_config(client_configuration=settings)
-            except (config.ConfigException, OSError) as error:
-                raise DriverError(f"no access to a Kubernetes cluster: {error}") from None
+                self._configure(settings)
+            except Exception as error:  # of a damaged kubeconfig the client raises anything
+                reason = escape_text(" ".join(str(error).split()))[:_MAX_ERROR_LENGTH]
+                raise DriverError(f"no access to a Kubernetes cluster: {reason}") from None
             settings.retries = False
             self._connection = client.ApiClient(settings)
         return self._connection
+
+    def _configure(self, settings: client.Configuration) -> None:
+        """Set address and credentials; the client's own choice prints to standard output."""
+        if not self.kubeconfig:
+            with suppress(config.ConfigException):
+                config.load_incluster_config(client_configuration=settings)
+                return
+        config.load_kube_config(
+            self.kubeconfig or None, client_configuration=settings, persist_config=False
+        )
 
 
 def _parse(text: bytes, request: str) -> Json:
