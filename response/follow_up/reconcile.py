@@ -119,7 +119,7 @@ def _weights_reset(tracked: Iterable[TrackedAction], fleet: Mapping[str, Machine
 def _next_transition(tracked: TrackedAction, reading: _SchedulerReading) -> ActionTransition:
     action, machine = tracked.action, reading.fleet.get(tracked.action.machine)
     stopped, now = reading.stopped, reading.now
-    if machine is None and reading.lasting:
+    if machine is None and reading.lasting and tracked.controller in ("", reading.controller):
         sent = action.state is not ActionState.INTENDED
         state = ActionState.RELEASED if sent else ActionState.EXPIRED
         return ActionTransition(action, state, detail=f"{REPLACED}: the machine is gone")

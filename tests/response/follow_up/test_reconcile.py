@@ -304,6 +304,8 @@ def test_vanished_machine_ends_its_action() -> None:
     )
     intended = replace(DRAIN, state=ActionState.INTENDED)
     assert outcome(intended, None, lasting=True) == (ActionState.EXPIRED, None)
+    other_cluster = transition(DRAIN, None, lasting=True, controller="c2")
+    assert other_cluster.state is ActionState.HOLDING
 
 
 def test_override_names_who_changed_the_mark() -> None:

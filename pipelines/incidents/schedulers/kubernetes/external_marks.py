@@ -137,12 +137,12 @@ def _is_quarantined(node: Json) -> bool:
 
 
 def _drains(taint: Json, patterns: Sequence[str]) -> bool:
-    key = taint["key"]
-    return (
-        taint["effect"] in _BLOCKING_EFFECTS
-        and key not in (OUT_TAINT, AVOID_TAINT)
-        and any(fnmatchcase(key, pattern) for pattern in patterns)
-    )
+    key, value = taint["key"], str(taint.get("value", ""))
+    if taint["effect"] not in _BLOCKING_EFFECTS or key == AVOID_TAINT:
+        return False
+    if key == OUT_TAINT:  # with a number it is a mark of forewarn
+        return not (value.isascii() and value.isdigit())
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def _conditions(node: Json) -> list[Json]:

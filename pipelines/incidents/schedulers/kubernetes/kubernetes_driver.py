@@ -41,6 +41,7 @@ __all__ = ["KubernetesDriver"]
 
 _NODES = "/api/v1/nodes"
 _PODS = "/api/v1/pods"
+_CLUSTER = "/api/v1/namespaces/kube-system"  # its uid identifies a cluster
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _MACHINE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MAX_CONFLICTS = 5  # readings of a node before a change is left for the next round
@@ -77,9 +78,11 @@ class KubernetesDriver:
             If the API server does not answer or its answer is unreadable.
         """
         at = Nanoseconds(self.clock.now())
+        cluster = self.server.read(_CLUSTER) or {}
         nodes, clock = self.server.read_all(_NODES)
         pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName!=,{_RUNNING}")
         try:
+            controller = str(cluster["metadata"]["uid"])
             jobs = jobs_by_node(pods, self.system_namespaces)
             moved = {pod["spec"].get("nodeName") for pod in pods if is_moved_by_kueue(pod)}
             machines = tuple(
@@ -91,7 +94,7 @@ class KubernetesDriver:
             raise DriverError(f"the API server's answer is unreadable: {error!r}") from None
         # Whole seconds: half of one off on average.
         clock = None if clock is None else Nanoseconds(clock + SECOND // 2)
-        return Fleet(at, machines, self.name, clock=clock, lasting=True)
+        return Fleet(at, machines, controller, clock=clock, lasting=True)
 
     def apply(self, action: Action, *, why: str) -> None:
         """Mark a node by a taint; take it out of service unless it is only to be avoided.

@@ -123,6 +123,15 @@ def test_conditions_of_others_are_problems(kubernetes: Any, drain: Drain) -> Non
     }
 
 
+@pytest.mark.parametrize("value", ["", "x", "9" * 60])
+def test_forged_mark_takes_the_node_out(kubernetes: Any, drain: Drain, value: str) -> None:
+    kubernetes.set_taints("node-00004", ("forewarn.io/out", value, "NoSchedule"))
+    machine = kubernetes.machine("node-00004")
+    assert (machine.out, machine.action) == (True, int(value) if value.isdigit() else None)
+    kubernetes.driver.undo(drain("node-00004"))
+    assert len(kubernetes.taints("node-00004")) == 1
+
+
 def test_silent_node_is_down(kubernetes: Any, drain: Drain) -> None:
     kubernetes.report_ready("node-00004", "Unknown")
     machine = kubernetes.machine("node-00004")

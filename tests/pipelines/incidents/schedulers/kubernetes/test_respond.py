@@ -167,6 +167,14 @@ def test_job_that_kueue_moves_counts_as_killed(site: Site) -> None:
     assert "at most 1" in site.respond()["node-00006"]["blocked_by"]
 
 
+def test_forged_mark_is_kept_and_reported(site: Site) -> None:
+    site.cluster.set_taints("node-00001", ("forewarn.io/out", "9" * 60, "NoSchedule"))
+    site.report("node-00001")
+    site.respond()
+    assert "carries a mark of forewarn without an action in the ledger" in site.output.err
+    assert len(site.cluster.taints("node-00001")) == 1
+
+
 def test_limit_keeps_machines_in_service(site: Site) -> None:
     for number in range(5):
         site.report(f"node-0000{number}")

@@ -16,7 +16,14 @@ from forewarn.response.state.step import DrainMode
 Drain = Callable[..., Action]
 JOBS = ("team/PyTorchJob/llama",)
 RIGHTS = [
-    *("get nodes", "list nodes", "list pods", "patch nodes", "patch nodes/status"),
+    *(
+        "get namespaces",
+        "get nodes",
+        "list nodes",
+        "list pods",
+        "patch nodes",
+        "patch nodes/status",
+    ),
     *("create pods/eviction", "create events", "delete pods"),
 ]
 
