@@ -18,6 +18,7 @@ from forewarn.features.diagnosis.log_lines.log_timestamp import last_timestamp, 
 from forewarn.features.diagnosis.log_lines.progress_lines import ProgressForm
 from forewarn.features.diagnosis.log_lines.python_exceptions import (
     cpp_exceptions,
+    cut_trace,
     is_raised_in_wait,
     traceback_ends,
 )
@@ -25,7 +26,7 @@ from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
 
-__all__ = ["UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep", "UnknownError"]
+__all__ = ["CUT_EXCEPTION", "UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep", "UnknownError"]
 
 UNKNOWN_EXCEPTION: Final = LogPattern(
     id="exception",
@@ -38,6 +39,9 @@ UNKNOWN_EXCEPTION: Final = LogPattern(
 )
 _WAITING_EXCEPTION: Final = replace(
     UNKNOWN_EXCEPTION, role="cascade", says="an exception in a call that waits for other ranks"
+)
+CUT_EXCEPTION: Final = replace(
+    UNKNOWN_EXCEPTION, id="cut-exception", says="an exception whose stack trace breaks off"
 )
 _UNKNOWN_ERRORS = ("exception", "python-exception")
 _MAX_LINE_CHARS = 500
@@ -235,11 +239,16 @@ class LogScan:
             if pattern is None or pattern.role not in ("root", "cascade", "ended"):
                 pattern = UNKNOWN_EXCEPTION
                 pattern = _WAITING_EXCEPTION if is_raised_in_wait(text, offset) else pattern
-            shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
-            attempt = sum(1 for _, start in self._attempts if start <= offset)
-            time = self._time_of_line(text, offset)
-            self.hits.append(LogHit(pattern, time, shown, offset, attempt, shown))
+            self._add_exception(text, offset, line, pattern)
+        if (cut := cut_trace(text)) is not None:
+            self._add_exception(text, *cut, CUT_EXCEPTION)
         self.hits.sort(key=lambda hit: hit.offset)
+
+    def _add_exception(self, text: bytes, offset: int, line: bytes, pattern: LogPattern) -> None:
+        shown = line[:_MAX_LINE_CHARS].decode("utf-8", "replace").strip()
+        attempt = sum(1 for _, start in self._attempts if start <= offset)
+        time = self._time_of_line(text, offset)
+        self.hits.append(LogHit(pattern, time, shown, offset, attempt, shown))
 
     def _mark_waits(self, text: bytes) -> None:
         """Mark the exceptions of unknown meaning that calls raised which wait for other ranks."""

@@ -12,6 +12,7 @@ __all__ = [
     "CPP_EXCEPTION",
     "TRACEBACK",
     "cpp_exceptions",
+    "cut_trace",
     "exception_text",
     "is_exception",
     "is_raised_in_wait",
@@ -34,6 +35,7 @@ _CONTINUED = re.compile(
     rb"(?:\s|$|\||\+|During handling of |The above exception was the direct cause)"
 )
 _FRAME_BYTES = 1_000
+_CUT_BYTES = 2**15  # of a stack trace
 _WAITING_CALL = re.compile(
     rb"\b(?:torch\.(?:cuda|npu|xpu|hpu)|torch_npu\.npu)\.synchronize\(|\b(?:work|handle|req)\.wait\("
     rb"|\b(?:dist|distributed|group|pg)\.(?:monitored_)?(?:barrier|all_?reduce|all_?gather\w*"
@@ -96,6 +98,26 @@ def traceback_ends(text: bytes, lines: JoinedLines | None = None) -> Iterator[tu
         end = _end_of_trace(text, start)
         if end is not None:
             yield end
+
+
+def cut_trace(text: bytes) -> tuple[int, bytes] | None:
+    r"""Return offset and text of the header of a stack trace that the log ends in, or None.
+
+    Its writer raised an exception, too, which is unknown.
+
+    Examples
+    --------
+    >>> cut_trace(b"a\nTraceback (most recent call last):\n  File x\n")
+    (2, b'Traceback (most recent call last):')
+    """
+    position = text.rfind(TRACEBACK)
+    if position < 0:
+        return None
+    start = text.rfind(b"\n", 0, position) + 1
+    header, *lines = text[start : start + _CUT_BYTES].splitlines()
+    is_cut = start + _CUT_BYTES >= len(text) and all(map(_CONTINUED.match, lines[:-1]))
+    is_end = bool(lines) and _EXCEPTION.search(lines[-1].decode("utf-8", "replace")) is not None
+    return (start, header) if is_cut and not is_end else None
 
 
 def is_raised_in_wait(text: bytes, offset: int) -> bool:

@@ -130,7 +130,8 @@ class Symptom:
         """
         if self.level not in ("error", "critical"):
             return self.role == "cascade"
-        is_ended = self.is_report or is_exception(self.line) or self.pattern == "exception"
+        is_trace = self.pattern in ("exception", "cut-exception")
+        is_ended = self.is_report or is_exception(self.line) or is_trace
         return is_ended or self.role == "cascade" or self.scope in _HARDWARE_SCOPES
 
     @property

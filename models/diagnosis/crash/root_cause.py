@@ -169,14 +169,14 @@ def _is_wait(symptom: Symptom) -> bool:
 def _has_cause(accusation: Accusation, others: Sequence[Symptom]) -> bool:
     """Return whether a process states a cause, where a launcher names another's machine only.
 
-    A launcher names the process that it missed first. Its own line may be the cause, too.
+    A launcher names the process that it missed first. Its own line may be the cause, too. What a
+    machine lacks, such as a GPU, all of its processes lack.
     """
-    causes = {
-        symptom.line[:_HEAD_CHARS]
-        for symptom in others
-        if symptom.role == "root" and symptom.source == "logs" and symptom.writer is None
-    }
+    roots = [s for s in others if s.role == "root" and s.source == "logs" and s.writer is None]
+    causes = {root.line[:_HEAD_CHARS] for root in roots}
     is_vague = accusation.is_missed and accusation.peer.rank is None
+    if accusation.is_exit:
+        is_vague |= any(root.scope == "node" and root.level == "error" for root in roots)
     return is_vague and bool(causes) and accusation.line[:_HEAD_CHARS] not in causes
 
 

@@ -21,6 +21,7 @@ _OWN_SIGNALS = (-4, -7, -8, -9, -11)  # not sent by an aborting library or by a 
 _SIGKILL = -9
 _ENDED = (-15, _SIGKILL)
 _MIN_KILLED = 2  # the OOM killer ends one
+_MIN_FAILED = 2  # processes that failed alike
 _TIME_UNCERTAINTY = 2 * SECOND  # launchers write whole seconds
 
 
@@ -105,12 +106,13 @@ class LaunchedRanks:
         """
         logs = list(logs)
         reports = [r for log in logs for r in log.launches if _is_past(r, at)]
+        reports = _without_shared_host(reports)
         alone, is_ended = _failed_alone(reports), any(r.exit_code in _ENDED for r in reports)
         for log in logs:
             for report in log.launches:
                 is_own = report.exit_code is None or report.exit_code in _OWN_SIGNALS
                 is_named = report in alone if alone else is_own
-                if not _is_past(report, at) or not is_named or report.by_launcher:
+                if report not in reports or not is_named or report.by_launcher:
                     continue
                 rank = self._rank(report, log, ranks)
                 if rank is None or report.exit_code is None:
@@ -227,6 +229,15 @@ def _failed_alone(reports: Sequence[LaunchReport]) -> list[LaunchReport]:
     is_first = -15 in others or others.count(_SIGKILL) >= _MIN_KILLED or is_alive
     is_part = bool(numbers) and numbers != set(range(len(numbers))) and not others
     return failed if is_first or is_part else []
+
+
+def _without_shared_host(reports: Sequence[LaunchReport]) -> list[LaunchReport]:
+    """Return reports without those that several processes of the only machine failed."""
+    pids = {(r.host, r.pid) for r in reports if not r.by_launcher and r.exit_code is not None}
+    hosts = {r.host for r in reports} - {None}
+    if len(hosts) > 1 or len(pids) < _MIN_FAILED or None in {pid for _, pid in pids}:
+        return list(reports)
+    return [r for r in reports if r.host is None or r.rank is not None or r.local_rank is not None]
 
 
 def _is_past(report: LaunchReport, at: int) -> bool:

@@ -11,7 +11,12 @@ from typing import Literal
 
 from forewarn.features.diagnosis.error_report import ErrorReport
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_lines.log_scan import LoggedStep, LogHit, LogScan
+from forewarn.features.diagnosis.log_lines.log_scan import (
+    CUT_EXCEPTION,
+    LoggedStep,
+    LogHit,
+    LogScan,
+)
 from forewarn.features.diagnosis.log_lines.log_timestamp import parse_line_timestamp
 from forewarn.features.diagnosis.log_lines.named_peer import named_peers, present_ranks
 from forewarn.features.diagnosis.log_lines.python_exceptions import TRACEBACK, is_exception
@@ -250,9 +255,13 @@ class JobAttempt:
         return reports
 
     def unplaced_symptoms(self, ranks: Ranks) -> list[tuple[ScannedLog, Symptom]]:
-        """Return the symptoms in logs of machines, launchers and writers whose rank is unknown."""
+        """Return the symptoms in logs of machines, launchers and writers whose rank is unknown.
+
+        A stack trace that breaks off tells only that its rank failed, too.
+        """
         logs = self._by_rank.get(None, ())
-        return [(log, symptom) for log in logs for symptom in self._symptoms(log, ranks)]
+        symptoms = ((log, symptom) for log in logs for symptom in self._symptoms(log, ranks))
+        return [item for item in symptoms if item[1].pattern != CUT_EXCEPTION.id]
 
     def writers(self, ranks: Ranks) -> frozenset[str]:
         """Return the machines that wrote any log."""

@@ -239,3 +239,30 @@ def test_interrupt_of_finished_program_names_none() -> None:
     text = "INFO | train | done training in 174.6 seconds\n^CTraceback (most recent call last):\n"
     found = verdict({"train.log": f'{text}  File "runpy.py", line 193, in _run\n'})
     assert (found.kind, found.culprits) == ("ended", ())
+
+
+def test_exit_for_want_of_gpus_names_none() -> None:
+    error = "RuntimeError: CUDA error: invalid device ordinal\n"
+    stopped = "".join(STOPPING.format(n=n) for n in range(7))
+    assert named({"train.log": error + stopped + EXITED.format(n=7)}) == set()
+
+
+SIGNAL = "[tower:{pid}] Signal: Segmentation fault (11)\n"
+
+
+@given(failed=st.integers(2, 8))
+@settings(deadline=None, max_examples=5)
+def test_only_machine_of_several_failed_names_none(failed: int) -> None:
+    lines = "".join(SIGNAL.format(pid=4200 + n) for n in range(failed))
+    assert named({"mpirun.log": lines}) == set()
+    assert named({"mpirun.log": SIGNAL.format(pid=4200)}) == {"tower"}
+
+
+def test_other_ranks_with_cut_traces_acquit() -> None:
+    """Consoles break off while several ranks print their exceptions."""
+    trace = (
+        '[rank{n}]: Traceback (most recent call last):\n[rank{n}]:   File "a.py", line 3, in f\n'
+    )
+    first = trace.format(n=2) + "[rank2]: ValueError: shapes differ on the processes\n"
+    assert named({"console.log": first + trace.format(n=1)}) == set()
+    assert named({"console.log": first + "[rank1]: step 3\n"}) == {2}
