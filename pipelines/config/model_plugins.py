@@ -41,9 +41,10 @@ def find_plugins(names: Iterable[str]) -> dict[str, PluginModel]:
                 continue
             package, version = point.dist.name, point.dist.version
             if name in plugins and plugins[name].package != package:
+                first, second = sorted((plugins[name].package, package))
                 raise PluginError(
-                    f"`models.plugins` names `{name}`, which the packages {plugins[name].package} "
-                    f"and {package} both declare. Uninstall one of them."
+                    f"`models.plugins` names `{name}`, which the packages {first} and {second} "
+                    "both declare. Uninstall one of them."
                 )
             plugins.setdefault(name, PluginModel(package, version, _importer(point)))
     return plugins
