@@ -253,7 +253,8 @@ def _machine_vote(
     """Return the machine whose ranks together are the culprit, or None.
 
     A finding counts for a machine as for its ranks, up to the weight of strong evidence, and up to
-    twice that of the strongest candidate: many hints do not suffice.
+    twice that of the strongest candidate: many hints do not suffice. What looked at the processes
+    themselves may accuse all ranks of one machine and no other: that is no mere sum of hints.
     """
     alive = {vote.rank for vote in votes}
     weights: dict[str, float] = {}
@@ -269,6 +270,8 @@ def _machine_vote(
                 reasons.setdefault(machine, []).append(candidate)
         for machine, weight in sums.items():
             most = min(STRONG, 2 * strongest[machine])
+            if _accuses_whole(finding, machine, ranks):
+                most = STRONG
             weights[machine] = weights.get(machine, 0.0) + min(most, weight)
     ordered = sorted(weights, key=lambda machine: -weights[machine])
     lead = (
@@ -278,6 +281,13 @@ def _machine_vote(
         return None
     machine = ordered[0]
     return _Vote(None, machine, weights[machine], tuple(reasons[machine]))
+
+
+def _accuses_whole(finding: JobFinding, machine: str, ranks: Ranks) -> bool:
+    """Return whether a finding, not of texts, accuses all ranks of a machine and no other."""
+    accused = {candidate.rank for candidate in finding.candidates}
+    is_seen = not set(evidence_kinds([finding], ())) <= _TEXTS
+    return is_seen and len(accused) > 1 and accused == set(ranks.on(machine))
 
 
 def _causes(findings: Sequence[JobFinding], culprits: Sequence[_Vote]) -> list[str]:

@@ -138,6 +138,9 @@ def _rank_of(item: MachineSymptom, ends: Sequence[RankExit]) -> int | None:
 
 
 def _only_failed_rank(machine: str, ends: Sequence[RankExit]) -> int | None:
-    """Return the only rank of a machine that failed on its own, or None."""
-    failed = [end.rank for end in ends if end.machine == machine and end.has_failed]
-    return failed[0] if len(failed) == 1 else None
+    """Return the only rank of a machine that failed on its own, or None.
+
+    Failed ranks of unknown machines may have been there, too.
+    """
+    failed = [end for end in ends if end.machine in (machine, None) and end.has_failed]
+    return failed[0].rank if len(failed) == 1 and failed[0].machine == machine else None

@@ -40,7 +40,9 @@ __all__ = ["JobAttempt", "attempt_at", "machine_symptoms"]
 
 # A launcher's report of an exit says nothing about the machine, and the launcher itself may have
 # sent the signal.
-_LAUNCHER_EXIT_LINE = re.compile(r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID")
+_LAUNCHER_EXIT_LINE = re.compile(
+    r"\bexit_?code *[:=]|Signal \d+ \(SIG[A-Z]+\) received by PID|\bCalledProcessError: Command "
+)
 _OOM_KILL = re.compile(r"[Kk]illed process (\d{1,10})\b(?:,? \((?P<name>[^)]*)\))?")
 _JOB_PROCESS = re.compile(r"(?i)py|train|torch|ray|deepspeed|accelerate|mpi|srun|slurm|job|worker")
 _DEVICE = re.compile(r"\b[A-Za-z][\w.-]*\d[\w.-]*|\b\d{1,3}(?:\.\d{1,3}){3}\b|[\w-]+-\d+\b")

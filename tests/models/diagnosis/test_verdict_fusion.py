@@ -324,6 +324,28 @@ def test_ranks_of_one_machine_identify_machine() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("part", "accused", "machine"),
+    [
+        ("stacks", (4, 5, 6, 7), "m1"),
+        ("logs", (4, 5, 6, 7), None),  # a launcher's hints about several ranks
+        ("stacks", (4, 5, 6), None),
+        ("stacks", (3, 4, 5, 6, 7), None),
+    ],
+)
+def test_whole_machine_is_no_sum_of_hints(
+    part: str, accused: tuple[int, ...], machine: str | None
+) -> None:
+    ranks = Ranks({n: Rank(n, f"m{n // 4}") for n in range(8)})
+    hints = finding("a", *((rank, WEAK) for rank in accused))
+    hints = replace(hints, evidence=(Evidence(part, "waits for its device", None, None),))
+    hints = replace(
+        hints, candidates=tuple(replace(c, weight=0.76 * c.weight) for c in hints.candidates)
+    )
+    named = fuse_findings([hints, hints], IDLE, (), ranks=ranks, at=10 * MINUTE)
+    assert named.machine == machine
+
+
 def test_one_finding_counts_at_most_strong() -> None:
     several = finding("a", *((rank, MODERATE) for rank in (0, 1)))
     both = verdict(several, finding("b", (2, MODERATE), (3, MODERATE)))

@@ -266,3 +266,24 @@ def test_other_ranks_with_cut_traces_acquit() -> None:
     first = trace.format(n=2) + "[rank2]: ValueError: shapes differ on the processes\n"
     assert named({"console.log": first + trace.format(n=1)}) == set()
     assert named({"console.log": first + "[rank1]: step 3\n"}) == {2}
+
+
+SUMMARY = """  host      : box-3.cluster
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 6127)
+  error_file: <N/A>
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "subprocess.CalledProcessError: Command '['torchrun', 'a.py']' returned exit status 1.",
+        "ValueError: cannot gather",
+    ],
+)
+def test_error_is_not_given_to_one_of_several(error: str) -> None:
+    """Only the machine of the rank that the launcher reports is known."""
+    memory = "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    trace = "Traceback (most recent call last):\n"
+    assert named({"eval.log": f"{memory}{SUMMARY}{trace}{error}\n"}) <= {7}
