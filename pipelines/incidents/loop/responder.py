@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labels
 from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
@@ -21,6 +22,7 @@ from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.loop.round_metrics import set_clocks, set_machines, set_waits
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
 from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
@@ -31,6 +33,7 @@ from forewarn.pipelines.incidents.sources.finding_sources import (
     gather_findings,
 )
 from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
+from forewarn.pipelines.metrics.declarations import MARKS_WITHOUT_ACTION
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
@@ -99,6 +102,8 @@ class Responder:
     clock : Clock
     warn : callable
         Takes the subject of an alert and its text.
+    metrics : RespondMetrics
+        Set in each round.
     """
 
     site: ResponseSite
@@ -107,6 +112,7 @@ class Responder:
     driver: Driver | None
     clock: Clock = field(default_factory=SystemClock)
     warn: Callable[[str, str], None] = alert
+    metrics: RespondMetrics = field(default_factory=RespondMetrics)
 
     def once(self) -> list[LoopDecision]:
         """Run one round: record findings, follow up actions, decide, act, and verify.
@@ -121,6 +127,7 @@ class Responder:
         now = Nanoseconds(self.clock.now())
         fleet, refusal = self._try_read(now)
         clocks = self._clocks(fleet, now)
+        set_clocks(self.metrics, clocks)
         if clocks.disagreement():
             return self._observe_only(fleet, refusal, clocks)
         gathered = self._gather(now)
@@ -254,6 +261,7 @@ class Responder:
             health, settings=settings, now=now
         )
         marks = read_unknown_marks(self.ledger, fleet.machines, now=now)
+        self.metrics.set(MARKS_WITHOUT_ACTION, len(marks))
         alerts |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
         LoopAlerts(self.ledger, self.warn).raise_new(alerts, now)
         return Situation(
@@ -364,7 +372,20 @@ class Responder:
                     decision, new = blocked, self.ledger.decide(blocked)
                 situation = replace(situation, recent=self._recent(clocks.now))
             decided.append(LoopDecision(incident, decision, new))
+        if self.driver is not None:
+            self._measure(situation, decided)
         return decided
+
+    def _measure(self, situation: Situation, decided: Sequence[LoopDecision]) -> None:
+        """Set the metrics of the machines, which only the scheduler knows."""
+        open_actions, now = self.ledger.open_actions(), situation.now
+        machines = list(situation.fleet.values())
+        earlier = [action for action in open_actions if action.at < now]
+        set_machines(self.metrics, machines, self.site.pools, open_actions=earlier)
+        pairs = [(item.incident, item.decision) for item in decided]
+        set_waits(
+            *(self.metrics, pairs, self.ledger, situation.fleet), open_actions=open_actions, now=now
+        )
 
     def _has_ended(self, incident: Incident) -> bool:
         """Tell whether the incident has ended since this round began: a driver may take minutes."""
