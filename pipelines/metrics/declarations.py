@@ -45,6 +45,7 @@ __all__ = [
     "MACHINES",
     "MACHINES_OUT",
     "MARKS_WITHOUT_ACTION",
+    "MESSAGE_AGE",
     "OPEN_ACTIONS",
     "OPEN_INCIDENTS",
     "PERSON_WAIT",
@@ -142,6 +143,12 @@ ACTIONS_WITHOUT_MARK: Final = gauge(
     "forewarn_respond_actions_without_mark",
     "Drains that hold according to the ledger, without their mark in the scheduler.",
 )
+MESSAGE_AGE: Final = gauge(
+    "forewarn_message_oldest_unsent_seconds",
+    "Age of the oldest alert of this process since which the receiver has accepted none; 0 if it "
+    "accepts them.",
+    receiver=("webhook",),
+)
 REFUSED: Final = counter(
     "forewarn_respond_refused_requests", "Requests refused, by HTTP status.", status=_STATUSES
 )
@@ -210,7 +217,7 @@ REVIEW_OBSERVED: Final = gauge(
     "forewarn_review_failures_observed", "Failures within the horizon of those flags."
 )
 REVIEW_EXPECTED: Final = gauge(
-    "forewarn_review_failures_expected", "Failures that the probabilities of those flags promised."
+    "forewarn_review_failures_expected", "Failures expected by the probabilities of those flags."
 )
 REVIEW_LOWER: Final = gauge(
     "forewarn_review_failures_observed_lower_expected_ratio",
@@ -256,7 +263,7 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
             DECISIONS,
         ),
         *(OPEN_ACTIONS, ISOLATIONS, MACHINES, MACHINES_OUT, FATAL_IN_SERVICE, PERSON_WAIT),
-        *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, REFUSED),
+        *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, MESSAGE_AGE, REFUSED),
     ),
     "collect": (
         *(COLLECTOR_ROWS, COLLECTOR_TOO_OLD, COLLECTOR_CLOCK_SKEW, COLLECTOR_AHEAD_HOSTS),

@@ -26,11 +26,13 @@ from forewarn.pipelines.metrics.declarations import (
     FINDINGS,
     ISOLATIONS,
     LEDGER_UP,
+    MESSAGE_AGE,
     OPEN_ACTIONS,
     OPEN_INCIDENTS,
     REFUSED,
     SOURCES,
 )
+from forewarn.pipelines.runtime.alerts import oldest_unsent_seconds
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 from forewarn.response.state.action import ENDED_STATES, ActionState
 from forewarn.response.state.decision import Ruling
@@ -73,6 +75,7 @@ class RespondMetrics(ServiceMetrics):
         if 0 <= now - self._read_at < _CACHE_NS:
             return
         self._read_at = now
+        self.set(MESSAGE_AGE, oldest_unsent_seconds(), "webhook")
         try:
             self._read(ledger, switch, now)
         except LedgerError:
