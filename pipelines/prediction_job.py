@@ -97,17 +97,17 @@ def open_job(records: Location, settings: Settings, models: Sequence[str] | None
     RecordsError, SettingsError, JobError
         If they do not fit together.
     """
-    store, catalogue = open_store(records, settings), settings.models.catalogue
+    ensembles, catalogue = settings.ensembles, settings.models.catalogue
+    ensemble_models = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
+    chosen = tuple(dict.fromkeys(models or ensemble_models))
+    _check_models(settings, catalogue, chosen)
+    store = open_store(records, settings)
     plan, fitting = settings.plan(store.columns())
     if not store.has_failures():
         raise JobError(
             f"{records}: nothing tells which GPUs failed, expected a column `failure` or "
             "failures.parquet."
         )
-    ensembles = settings.ensembles
-    ensemble_models = (*ensembles.parallel, *(name for name, _ in ensembles.cascade))
-    chosen = tuple(dict.fromkeys(models or ensemble_models))
-    _check_models(settings, catalogue, chosen)
     select_by, selection_notes = _select_by(settings, chosen, ensemble_models)
     half_life = settings.training.half_life * max(settings.training.lengths)
     walk_settings = WalkForwardSettings(

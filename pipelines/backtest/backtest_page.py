@@ -89,8 +89,10 @@ def render_report(report: BacktestReport) -> str:
     str
         An HTML document. The same report gives the same bytes.
     """
-    fleet = read_results(report.fleet, "list_precision", report.differences.get("fleet"))
-    protocol = read_results(report.methods, "precision_at_k", report.differences.get("methods"))
+    fleet = read_results(report.fleet, "list_precision", report.differences.get("list_precision"))
+    protocol = read_results(
+        report.methods, "precision_at_k", report.differences.get("precision_at_k")
+    )
     lead = report.configured
     context = {
         "summary": fleet_summary(report, fleet, lead),

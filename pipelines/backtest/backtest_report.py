@@ -38,8 +38,8 @@ class BacktestReport:
     """Content of `report.json` (docs/formats.md, section 3).
 
     Metrics are keyed by method and strategy (`methods`, `fleet`) or by strategy. `configured` is
-    the strategy of `train` and `retrain`, which leads the report. `differences` of `methods` are in
-    precision@K, those of `fleet` in list precision.
+    the strategy of `train` and `retrain`, which leads the report. `differences` are by metric:
+    `precision_at_k` on the paper's protocol, `list_precision` and `average_precision` of the fleet.
     """
 
     configured: str

@@ -297,21 +297,22 @@ def _report(
 def report_differences(
     report: BacktestReport, metrics: Mapping[str, StrategyMetrics]
 ) -> dict[str, Differences]:
-    """Return the paired differences of both protocols."""
+    """Return the paired differences of the metrics that rank methods."""
     values = {
-        "methods": {key: figures.precision_at_k for key, figures in report.methods.items()},
-        "fleet": {key: figures.list_precision for key, figures in report.fleet.items()},
+        "precision_at_k": {key: paper.precision_at_k for key, paper in report.methods.items()},
+        "list_precision": {key: fleet.list_precision for key, fleet in report.fleet.items()},
+        "average_precision": {key: fleet.average_precision for key, fleet in report.fleet.items()},
     }
     return {
-        protocol: paired_differences(
-            values[protocol],
+        metric: paired_differences(
+            by_key,
             {
                 f"{method}_{strategy}": draws
                 for strategy, figures in metrics.items()
-                for method, draws in figures.draws[number].items()
+                for method, draws in figures.draws[metric].items()
             },
         )
-        for number, protocol in enumerate(values)
+        for metric, by_key in values.items()
     }
 
 

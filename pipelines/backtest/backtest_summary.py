@@ -76,7 +76,7 @@ def lead_sentences(report: BacktestReport, without_sign: int) -> list[str]:
         Failures without any prior symptom, known only in a simulation.
     """
     results = rank_results(
-        read_results(report.fleet, "list_precision", report.differences.get("fleet")),
+        read_results(report.fleet, "list_precision", report.differences.get("list_precision")),
         report.configured,
     )
     by_name = {result.method.name: result for result in results}

@@ -37,6 +37,7 @@ NOT_RUN = {
     "diagnose watch": "runs until it is stopped: tests/pipelines/diagnosis",
     "diagnose collect": "a running job: tests/gloo_jobs",
     "backtest": "minutes: tests/pipelines/backtest",
+    "tune": "minutes: tests/pipelines/training/test_tuning.py",
     "collect": "a service: tests/pipelines/collector",
     "agent": "a host: tests/pipelines/agent",
     "respond --watch": "runs until it is stopped: tests/pipelines/incidents",

@@ -145,7 +145,7 @@ def test_scores_match_contract(
     backtest: Path, scores: pd.DataFrame, report: dict[str, Any]
 ) -> None:
     names = {path.name for path in backtest.iterdir()}
-    assert names == {"scores.parquet", "report.json", "report.html"}
+    assert names == {"scores.parquet", "scores_expanding.parquet", "report.json", "report.html"}
     wanted = {
         "test_window", "gpu_serial", "window_end", "label", "sampled", "train_length_days",
         "score_gbdt", "score_cascade_first", "score_random", "score_last_value", "score_logistic",

@@ -97,14 +97,15 @@ class StrategyMetrics:
     methods : mapping of str to PaperMetrics
     fleet : mapping of str to FleetMetrics
     calibration : CalibrationMetrics
-    draws : pair of mappings of ndarray of shape (n_draws,)
-        Precision@K and list precision by method, for the same bootstrap draws of machines.
+    draws : mapping of str to mapping of ndarray of shape (n_draws,)
+        `precision_at_k`, `list_precision` and `average_precision` (at true prevalence) by method,
+        for the same bootstrap draws of machines.
     """
 
     methods: Mapping[str, PaperMetrics]
     fleet: Mapping[str, FleetMetrics]
     calibration: CalibrationMetrics
-    draws: tuple[Mapping[str, Float64Array], Mapping[str, Float64Array]]
+    draws: Mapping[str, Mapping[str, Float64Array]] = field(compare=False)
 
 
 def _fleet_protocol(
@@ -257,10 +258,14 @@ def strategy_metrics(
         )
         progress(method)
     calibration = calibration_metrics(table.judged if judged is None else judged, table.draws)
-    draws = (
-        {method: precision_draws(table, method) for method in table.methods},
-        {method: _list_precision_draws(table, method) for method in table.methods},
-    )
+    draws = {
+        "precision_at_k": {name: precision_draws(table, name) for name in table.methods},
+        "list_precision": {name: _list_precision_draws(table, name) for name in table.methods},
+        "average_precision": {
+            name: mean_draws(average.draws) if len(average.draws) else np.zeros(0)
+            for name, average in averages.items()
+        },
+    }
     return StrategyMetrics(methods, fleet, calibration, draws)
 
 

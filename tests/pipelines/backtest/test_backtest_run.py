@@ -45,7 +45,7 @@ def test_configured_strategy_leads_report(backtest: Path, report: dict[str, Any]
 
 
 def test_differences_are_those_of_values(report: dict[str, Any]) -> None:
-    fleet, found = report["fleet"], report["differences"]["fleet"]
+    fleet, found = report["fleet"], report["differences"]["list_precision"]
     assert "blend_expanding" in found["rules_expanding"]
     for first, others in found.items():
         for second, paired in others.items():

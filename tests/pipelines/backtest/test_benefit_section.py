@@ -104,7 +104,7 @@ def demo_report(*names: str) -> BacktestReport:
     return BacktestReport(
         "sliding",
         fleet=lists,
-        differences={"fleet": paired if "rules" in names else {}},
+        differences={"list_precision": paired if "rules" in names else {}},
         gpus=2000,
         prevalence=0.002,
     )
