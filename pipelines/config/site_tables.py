@@ -74,7 +74,6 @@ class SiteTable(StrictTable):
     prometheus: str = ""
     cmdb: str = ""
     repairs: str = ""
-    metrics: str = ""
 
 
 class RegistryTable(StrictTable):

@@ -1,37 +1,45 @@
-"""Metrics of a service, and the answer to a scrape."""
+"""Prometheus metrics of a service."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from starlette.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from forewarn.pipelines.metrics.metric import Metric
-from forewarn.pipelines.metrics.metric_values import MetricValues
-
-__all__ = ["ServiceMetrics", "metrics_response"]
+__all__ = ["ServiceMetrics"]
 
 
-class ServiceMetrics(MetricValues):
-    """Metrics of one service.
+class ServiceMetrics:
+    """Counters and gauges of one service.
 
     Parameters
     ----------
-    metrics : sequence of Metric
-    refused : Metric
-        Counts refused requests by status.
+    prefix : str
+        Prefix of all metric names.
     """
 
-    def __init__(self, metrics: Sequence[Metric], refused: Metric) -> None:
-        super().__init__(metrics)
-        self._refused = refused
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._registry = CollectorRegistry()
+        self._refused = self.counter("refused_requests", "Requests refused.", ["status"])
+
+    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        """Add a counter."""
+        return Counter(f"{self._prefix}_{name}", text, labels, registry=self._registry)
+
+    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Add a gauge that is evaluated at each scrape."""
+        gauge = Gauge(f"{self._prefix}_{name}", text, registry=self._registry)
+        gauge.set_function(value)
+
+    def gauges(self, name: str, text: str, label: str) -> Gauge:
+        """Add gauges that are set explicitly, one for each value of a label."""
+        return Gauge(f"{self._prefix}_{name}", text, [label], registry=self._registry)
 
     def refuse(self, status: int) -> None:
         """Count a refused request."""
-        self.add(self._refused, 1.0, str(status))
+        self._refused.labels(str(status)).inc()
 
-
-def metrics_response(values: MetricValues, accept: str) -> Response:
-    """Return all metrics in the best format that a scraper accepts."""
-    text, content_type = values.negotiated(accept)
-    return Response(text, headers={"content-type": content_type})
+    def text(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self._registry)

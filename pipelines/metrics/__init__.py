@@ -1,1 +1,0 @@
-"""Prometheus metrics: their declarations, their values, and the files of jobs that end."""
