@@ -39,6 +39,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/agent": (1, "reads a host, sends"),
     "pipelines/rendering": (4, "pages, plots"),
     "pipelines/serving": (0, "HTTP limits, tokens"),
+    "pipelines/metrics": (1, "names, values, files"),
     "pipelines/storage": (2, "files, registry"),
     "pipelines/config": (1, "the TOML file"),
     "pipelines/runtime": (3, "clock, terminal, alerts"),

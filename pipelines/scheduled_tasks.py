@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
     from forewarn.pipelines.config.settings import Settings
+    from forewarn.pipelines.ingest.landing_counts import LandingCounts
     from forewarn.pipelines.storage.registry.model_registry import Registry
 
 __all__ = [
@@ -136,18 +137,25 @@ def _ingest(site: Site, end: int) -> None:
     from forewarn.pipelines.ingest.host_file_ingest import ingest_host_files, open_landing
     from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
     from forewarn.pipelines.ingest.prometheus_ingest import pull
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import ingest_metrics
 
     landing = open_landing(site.settings, site.records, site.file("cmdb"))
+    results: list[LandingCounts] = []
     raw, repairs = site.file("raw"), site.file("repairs")
     tickets = None if repairs is None else _tickets(repairs, site.settings)
     if raw is not None:
-        ingest_host_files(raw, landing, tickets, csv_fields=site.settings.site.query_gpu)
+        fields = site.settings.site.query_gpu
+        results.append(ingest_host_files(raw, landing, tickets, csv_fields=fields).landed)
     elif tickets is not None:
-        landing.land_tickets(tickets)
+        results.append(landing.land_tickets(tickets))
     address = site.settings.site.prometheus
     if address:
         with closing(PrometheusClient.from_environment(address)) as server:
-            pull(server, landing, start=None, end=end)
+            results.append(pull(server, landing, start=None, end=end).landed)
+    readings, events = (sum(getattr(r, name) for r in results) for name in ("readings", "events"))
+    failures = max((result.failures for result in results), default=0)
+    write_job(site.file("metrics"), "ingest", ingest_metrics(readings, events, failures))
 
 
 def _tickets(repairs: Path, settings: Settings) -> pa.Table | None:
@@ -189,6 +197,8 @@ def train_length(config: str, at: str, length: int) -> str:
 
 def retrain_site(config: str, at: str) -> dict[str, Any]:
     """Retrain like `forewarn retrain` and return the result."""
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import retrain_metrics
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.retrain import retrain
@@ -196,7 +206,10 @@ def retrain_site(config: str, at: str) -> dict[str, Any]:
     site = Site.from_config(config)
     job = open_job(site.records, site.settings)
     registry = Registry.from_settings(site.settings, create=True)
-    return retrain(job, parse_moment(at), registry).as_dict()
+    outcome = retrain(job, parse_moment(at), registry)
+    values = retrain_metrics(parse_moment(at), promoted=outcome.promoted)
+    write_job(site.file("metrics"), "retrain", values)
+    return outcome.as_dict()
 
 
 def score_missing(config: str, days: Sequence[str]) -> str:
@@ -233,8 +246,13 @@ def score_site(config: str, day: str) -> str:
     day : str
         The list is made as of the midnight that ends this day.
     """
+    from forewarn.pipelines.at_risk.list_metrics import write_list_metrics
+
     site = Site.from_config(config)
-    return str(_score_list(site, parse_moment(day) + DAY).write(site.lists))
+    made = _score_list(site, parse_moment(day) + DAY)
+    folder = made.write(site.lists)
+    write_list_metrics(site.file("metrics"), made, site.lists)
+    return str(folder)
 
 
 def _score_list(site: Site, at: int) -> AtRiskList:
@@ -274,7 +292,9 @@ def _last_refusal(registry: Registry, at: int) -> str:
 def review_site(config: str, day: str) -> dict[str, Any] | None:
     """Evaluate the lists up to a week before a day; None if none is that old."""
     from forewarn.evaluation.prediction.metrics.list_review import review_metrics
+    from forewarn.pipelines.at_risk.list_metrics import recent_review_metrics
     from forewarn.pipelines.at_risk.review_report import review_lists
+    from forewarn.pipelines.metrics.job_textfile import write_job
 
     site = Site.from_config(config)
     failures = site.records / "failures.parquet"
@@ -282,7 +302,9 @@ def review_site(config: str, day: str) -> dict[str, Any] | None:
     old = [p for p in site.lists.glob("date=*") if parse_moment(p.name[5:]) <= until]
     if not old or not failures.exists():
         return None
-    figures = review_metrics(review_lists(site.lists, failures, until, site.settings.records.names))
+    reviewed = review_lists(site.lists, failures, until, site.settings.records.names)
+    write_job(site.file("metrics"), "review", recent_review_metrics(reviewed))
+    figures = review_metrics(reviewed)
     _log_review(site, day, figures)
     return figures
 
@@ -302,12 +324,16 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 
 def compact_site(config: str, day: str) -> list[str]:
     """Compact the dates before a day like `forewarn compact`; return those newly compacted."""
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import compact_metrics
     from forewarn.pipelines.storage.records.compaction_run import DateSpan, compact_records
 
     site, today = Site.from_config(config), dt.date.fromisoformat(day)
     executor, names = site.settings.executor.executor, site.settings.records.names
     outcomes = compact_records(site.records, DateSpan(), today, executor, names)
-    return [outcome.date.isoformat() for outcome in outcomes if outcome.state == "compacted"]
+    dates = [outcome.date.isoformat() for outcome in outcomes if outcome.state == "compacted"]
+    write_job(site.file("metrics"), "compact", compact_metrics(len(dates)))
+    return dates
 
 
 def backtest_site(config: str, day: str) -> str:
@@ -355,11 +381,15 @@ def respond_site(config: str, *, new_ledger: bool = False) -> list[dict[str, Any
     LedgerError, DriverError
         If the ledger or the scheduler does not respond.
     """
+    from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.decision_output import decision_line
     from forewarn.pipelines.incidents.loop.responder import Responder
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.pipelines.incidents.loop.round_metrics import write_round
 
     site = ResponseSite.from_config(Path(config))
     with site.new_ledger() if new_ledger else site.ledger() as ledger:
-        decided = Responder(site, ledger, site.policy(), site.driver()).once()
+        metrics = RespondMetrics(site.pools)
+        decided = Responder(site, ledger, site.policy(), site.driver(), metrics=metrics).once()
+        write_round(site, ledger, metrics)
     return [decision_line(item.incident, item.decision) for item in decided if item.new]

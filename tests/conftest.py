@@ -158,6 +158,19 @@ def prometheus_over(
 
 
 @pytest.fixture(scope="session")
+def check_metrics(require_program: Callable[[str, str], Path]) -> Callable[[str], None]:
+    """Return `check_metrics(text)`: promtool accepts the text without a remark."""
+
+    def check(text: str) -> None:
+        promtool = str(require_program("promtool", "prometheus"))
+        command = [promtool, "check", "metrics"]
+        done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), text
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Return the folder of the shared data sets next to the repository, or skip."""
     folder = Path(__file__).parents[2] / "shared" / "data"

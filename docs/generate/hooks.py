@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 from docs.generate.commands import commands_page  # noqa: E402
 from docs.generate.http_api import response_api_page  # noqa: E402
 from docs.generate.knowledge import patterns_page, xids_page  # noqa: E402
+from docs.generate.metrics import metrics_page  # noqa: E402
 from docs.generate.navigation import site_navigation  # noqa: E402
 from docs.generate.notebooks import notebook_pages  # noqa: E402
 from docs.generate.python_api import python_api_pages  # noqa: E402
@@ -50,5 +51,6 @@ def generated_pages() -> Iterator[tuple[str, str]]:
     yield "reference/configuration.md", configuration_page()
     yield "reference/http/response.md", response_api_page()
     yield "reference/log_patterns.md", patterns_page()
+    yield "reference/metrics.md", metrics_page()
     yield "reference/xids.md", xids_page()
     yield from python_api_pages().items()

@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                     "replay_a_policy",
                 ),
                 *("find_out_why_a_step_was_blocked", "approve_and_silence", "undo_by_hand"),
-                *("report_findings", "measure_the_response"),
+                *("report_findings", "measure_the_response", "answer_an_alert"),
             ),
             "Operate": ("secure_the_servers", "backup_the_ledger"),
             "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),
@@ -56,7 +56,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
     "Reference": (
         "reference",
         {
-            "": ("formats", "cli", "configuration"),
+            "": ("formats", "cli", "configuration", "metrics"),
             "HTTP APIs": ("http/collector", "http/response"),
             "Knowledge base": ("log_patterns", "xids"),
         },

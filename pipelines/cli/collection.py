@@ -23,7 +23,7 @@ from forewarn.pipelines.cli.options import (
     require_start_before_end,
     time_argument,
 )
-from forewarn.pipelines.cli.site_defaults import site_path
+from forewarn.pipelines.cli.site_defaults import metrics_folder, site_path
 from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def _fields(text: str) -> tuple[str, ...]:
 def _ingest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.ingest.host_file_ingest import open_landing
     from forewarn.pipelines.ingest.repair_tickets import read_tickets
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import ingest_metrics
     from forewarn.pipelines.runtime.progress import note
 
     if args.raw is not None and args.prometheus is not None:
@@ -142,6 +144,8 @@ def _ingest(args: argparse.Namespace) -> int:
             note(line)
     landed = _land(args, landing, tickets)
     _notes(landed)
+    values = ingest_metrics(landed.readings, landed.events, landed.failures)
+    write_job(metrics_folder(args.config), "ingest", values)
     write_line(
         f"{landed.readings} readings and {landed.events} events are new, {landed.doubled} were "
         f"known; wrote {landed.records} records to {args.out}; known failures: "

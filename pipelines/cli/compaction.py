@@ -16,6 +16,7 @@ from forewarn.pipelines.cli.options import (
     load_config_option,
     require_start_before_end,
 )
+from forewarn.pipelines.cli.site_defaults import metrics_folder
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -59,6 +60,8 @@ def add_compact(commands: Commands) -> None:
 def _compact(args: argparse.Namespace) -> int:
     import datetime as dt
 
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import compact_metrics
     from forewarn.pipelines.storage.records.compaction_run import (
         DateSpan,
         compact_records,
@@ -71,9 +74,12 @@ def _compact(args: argparse.Namespace) -> int:
     require_start_before_end(args)
     settings = load_config_option(args)
     span, today = DateSpan(args.start, args.end, args.date), dt.datetime.now(dt.UTC).date()
+    n_compacted = 0
     for outcome in compact_records(
         args.records, span, today, settings.executor.executor, settings.records.names
     ):
+        n_compacted += outcome.state == "compacted"
         line = json.dumps(outcome_json(outcome)) if args.json else outcome_text(outcome)
         print(line, flush=True)
+    write_job(metrics_folder(args.config), "compact", compact_metrics(n_compacted))
     return 0

@@ -17,11 +17,13 @@ from forewarn.pipelines.cli.options import (
     add_records,
     load_config_option,
 )
+from forewarn.pipelines.cli.site_defaults import metrics_folder
 from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.storage.registry.registered_version import Version
+    from forewarn.pipelines.training.retraining_decision import RetrainingOutcome
 
 __all__ = ["add_models", "add_retrain"]
 
@@ -43,6 +45,8 @@ def add_retrain(commands: Commands) -> None:
 
 
 def _retrain(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.metrics.job_textfile import write_job
+    from forewarn.pipelines.metrics.job_values import retrain_metrics
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
     from forewarn.pipelines.storage.registry.model_registry import Registry
@@ -58,9 +62,16 @@ def _retrain(args: argparse.Namespace) -> int:
     except InputError:
         registry.discard()
         raise
+    values = retrain_metrics(args.at, promoted=result.promoted)
+    write_job(metrics_folder(args.config), "retrain", values)
     if args.json:
         print(json.dumps(result.as_dict()))
         return 0 if result.promoted else 1
+    _print_outcome(result)
+    return 0 if result.promoted else 1
+
+
+def _print_outcome(result: RetrainingOutcome) -> None:
     write_line(
         f"version {result.version} ({result.name}), trained on {result.length_days:.3g} days"
     )
@@ -80,7 +91,6 @@ def _retrain(args: argparse.Namespace) -> int:
         write_line(
             f"refused, version {result.champion or 'none'} stays: {'; '.join(result.reasons)}"
         )
-    return 0 if result.promoted else 1
 
 
 def add_models(commands: Commands) -> None:

@@ -24,7 +24,7 @@ from forewarn.pipelines.cli.options import (
     require_start_before_end,
     time_argument,
 )
-from forewarn.pipelines.cli.site_defaults import SiteDefault
+from forewarn.pipelines.cli.site_defaults import SiteDefault, metrics_folder
 from forewarn.pipelines.runtime.terminal import print_error, write_line
 from forewarn.pipelines.runtime.timestamps import format_iso
 
@@ -221,6 +221,7 @@ def _score(args: argparse.Namespace) -> int:
         score_with,
         score_with_rules,
     )
+    from forewarn.pipelines.at_risk.list_metrics import write_list_metrics
     from forewarn.pipelines.runtime.progress import note
 
     if args.model == BUILTIN_RULES:
@@ -243,6 +244,7 @@ def _score(args: argparse.Namespace) -> int:
     for text in made.sentences:
         note(text)
     folder = made.write(args.out)
+    write_list_metrics(metrics_folder(args.config), made, args.out)
     print(list_summary(made), end="\n\n")
     write_line(f"wrote {folder}/at_risk.html, .csv, .json, .parquet and unscored.csv")
     return 0
@@ -278,11 +280,14 @@ def add_review(commands: Commands) -> None:
 
 def _review(args: argparse.Namespace) -> int:
     from forewarn.evaluation.prediction.metrics.list_review import review_metrics
+    from forewarn.pipelines.at_risk.list_metrics import recent_review_metrics
     from forewarn.pipelines.at_risk.review_report import review_lists, review_text
+    from forewarn.pipelines.metrics.job_textfile import write_job
 
     settings = load_config_option(args)
     names = settings.records.names
     reviewed = review_lists(args.at_risk, args.failures, args.until, names)
     figures = review_metrics(reviewed, costs=settings.list.costs)
+    write_job(metrics_folder(args.config), "review", recent_review_metrics(reviewed))
     print(json.dumps(figures) if args.json else review_text(figures))
     return 0

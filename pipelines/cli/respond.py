@@ -21,6 +21,7 @@ from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
     from forewarn.pipelines.incidents.api.api_context import ApiContext
+    from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
     from forewarn.pipelines.incidents.loop.leader_election import TermLease
     from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
@@ -136,9 +137,11 @@ def _alert_marks(site: ResponseSite) -> None:
 
 
 def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
+    from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.responder import Responder
 
-    return Responder(site, ledger, site.policy(), site.driver())
+    metrics = RespondMetrics(site.pools)
+    return Responder(site, ledger, site.policy(), site.driver(), metrics=metrics)
 
 
 def _print(decided: Sequence[LoopDecision], as_json: bool) -> None:
@@ -174,7 +177,11 @@ def _leads(lease: TermLease, ledger: Ledger) -> bool:
 
 
 def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
-    _print(decided := _answered(_responder(site, ledger)), as_json)
+    from forewarn.pipelines.incidents.loop.round_metrics import write_round
+
+    responder = _responder(site, ledger)
+    _print(decided := _answered(responder), as_json)
+    write_round(site, ledger, responder.metrics)
     if not decided:
         note("no open incidents")
     return 0
@@ -183,14 +190,17 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
     """Run the responder repeatedly, serve the API, or both, until stopped."""
     from forewarn.pipelines.incidents.api.app import serve_api
+    from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
+    from forewarn.pipelines.incidents.loop.round_metrics import write_round
     from forewarn.pipelines.runtime.clock import SystemClock
 
     if not args.watch:
-        serve_api(_desk(site, ledger), site.listener())
+        serve_api(_desk(site, ledger, RespondMetrics(site.pools)), site.listener())
         return 0
     responder, lease = _responder(site, ledger), site.lease()
-    served = ApiThread(lambda: _desk(site, ledger), site.listener()) if args.serve else None
+    desk = partial(_desk, site, ledger, responder.metrics)
+    served = ApiThread(desk, site.listener()) if args.serve else None
     if served is not None:
         served.start()
 
@@ -200,20 +210,23 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
         if lease is not None and not _leads(lease, ledger):
             return
         _print([item for item in _answered(responder) if item.new], args.json)
+        if served is None:
+            write_round(site, ledger, responder.metrics)
 
     every, longest = Nanoseconds(site.table.every), site.core.loop_every
     watch_loop(call, every=every, longest=longest, clock=SystemClock(), ended=threading.Event())
     return 0
 
 
-def _desk(site: ResponseSite, ledger: Ledger) -> ApiContext:
+def _desk(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> ApiContext:
     from forewarn.pipelines.incidents.api.api_context import ApiContext
     from forewarn.pipelines.incidents.loop.alert_cache import AlertCache
     from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 
     access, book = site.access(os.environ), AlertCache(ledger)
     score = partial(score_ledger, site, ledger, cache=book)
-    return ApiContext(ledger, access, site.switch(ledger), lambda: score(now=_now()))
+    switch = site.switch(ledger)
+    return ApiContext(ledger, access, switch, lambda: score(now=_now()), metrics=metrics)
 
 
 def _new_token(text: str) -> int:

@@ -13,7 +13,14 @@ from forewarn.features.errors import InputError
 from forewarn.pipelines.config import CONFIG_VARIABLE
 from forewarn.pipelines.runtime.terminal import print_error
 
-__all__ = ["CONFIG_VARIABLE", "SiteDefault", "fill_site_defaults", "find_config", "site_path"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "SiteDefault",
+    "fill_site_defaults",
+    "find_config",
+    "metrics_folder",
+    "site_path",
+]
 
 _LOCAL_CONFIG = Path("forewarn.toml")
 _SYSTEM_CONFIG = Path("/etc/forewarn/forewarn.toml")
@@ -59,6 +66,14 @@ def site_path(config: Path | None, text: str) -> str:
 
     folder = Path() if config is None else config.parent
     return text if is_uri(text) else str(folder / text)
+
+
+def metrics_folder(config: Path | None) -> Path | None:
+    """Return the folder for metrics of commands that end; None if the site has none."""
+    from forewarn.pipelines.config.settings import load_settings
+
+    folder = load_settings(config).site.metrics
+    return Path(site_path(config, folder)) if folder else None
 
 
 def fill_site_defaults(args: argparse.Namespace) -> None:

@@ -6,6 +6,14 @@ import time
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECONDS_PER_HOUR
+from forewarn.pipelines.metrics.declarations import (
+    COLLECTOR_AHEAD_HOSTS,
+    COLLECTOR_CLOCK_SKEW,
+    COLLECTOR_REFUSED,
+    COLLECTOR_ROWS,
+    COLLECTOR_TOO_OLD,
+    SOURCES,
+)
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 
 __all__ = ["ClockSkews", "CollectorMetrics"]
@@ -42,22 +50,12 @@ class CollectorMetrics(ServiceMetrics):
     """
 
     def __init__(self) -> None:
-        super().__init__("forewarn_collector")
+        super().__init__(SOURCES["collect"], COLLECTOR_REFUSED)
         self.skews = ClockSkews()
-        self._rows = self.counter("rows", "Rows accepted and stored on disk.")
-        self._too_old = self.counter("too_old_rows", "Rows too old for records, moved aside.")
-        self.gauge(
-            "clock_skew_seconds",
-            "Largest clock skew of a host whose batches were refused within the last hour.",
-            lambda: max(self.skews.recent(), default=0.0),
-        )
-        self.gauge(
-            "hosts_ahead",
-            "Hosts whose batches were refused within the last hour because of clock skew.",
-            lambda: len(self.skews.recent()),
-        )
+        self.watch(COLLECTOR_CLOCK_SKEW, lambda: max(self.skews.recent(), default=0.0))
+        self.watch(COLLECTOR_AHEAD_HOSTS, lambda: len(self.skews.recent()))
 
     def count_batch(self, rows: int, too_old: int) -> None:
         """Count the rows of an accepted batch."""
-        self._rows.inc(rows)
-        self._too_old.inc(too_old)
+        self.add(COLLECTOR_ROWS, rows)
+        self.add(COLLECTOR_TOO_OLD, too_old)

@@ -19,6 +19,12 @@ from forewarn.pipelines.ingest.cmdb import read_cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.quarantine import Quarantine
 from forewarn.pipelines.ingest.repair_tickets import read_tickets
+from forewarn.pipelines.metrics.declarations import (
+    COLLECTOR_INBOX_AGE,
+    COLLECTOR_INBOX_FILES,
+    COLLECTOR_LANDING_AGE,
+    COLLECTOR_QUARANTINED,
+)
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.serving.listener import Listener
 from forewarn.pipelines.serving.request_bodies import BodyReader
@@ -71,20 +77,11 @@ class CollectorHealth:
     def measure(self, metrics: CollectorMetrics) -> None:
         """Add the gauges of inbox, landing and quarantine to the metrics."""
         quarantine = Quarantine(self.publisher.landing.folder)
-        metrics.gauge(
-            "landing_age_seconds",
-            "Time since the last successful landing.",
-            self.publisher.age,
-        )
-        metrics.gauge(
-            "inbox_age_seconds", "Age of the oldest batch that has not landed.", self.waiting
-        )
-        metrics.gauge(
-            "inbox_files",
-            "Batches that have not landed.",
-            lambda: len(self.publisher.inbox.files()),
-        )
-        metrics.gauge("quarantined_files", "Files in quarantine.", lambda: len(quarantine))
+        inbox = self.publisher.inbox
+        metrics.watch(COLLECTOR_LANDING_AGE, self.publisher.age)
+        metrics.watch(COLLECTOR_INBOX_AGE, self.waiting)
+        metrics.watch(COLLECTOR_INBOX_FILES, lambda: len(inbox.files()))
+        metrics.watch(COLLECTOR_QUARANTINED, lambda: len(quarantine))
 
 
 def run_collector(

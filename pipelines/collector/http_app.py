@@ -18,6 +18,7 @@ from forewarn.pipelines.collector.batch_intake import BatchIntake
 from forewarn.pipelines.collector.clock_error import ClockError
 from forewarn.pipelines.collector.collector_metrics import CollectorMetrics
 from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, bearer_token
+from forewarn.pipelines.serving.service_metrics import metrics_response
 from forewarn.pipelines.serving.tokens import TokenHolder, Tokens
 
 __all__ = ["CollectorApp"]
@@ -65,8 +66,8 @@ class CollectorApp:
             return PlainTextResponse("ok\n")
         return PlainTextResponse(f"{trouble}\n", status_code=503)
 
-    async def _metrics(self, _: Request) -> Response:
-        return PlainTextResponse(self.metrics.text())
+    async def _metrics(self, request: Request) -> Response:
+        return metrics_response(self.metrics, request.headers.get("accept", ""))
 
     async def _policy(self, request: Request) -> Response:
         try:

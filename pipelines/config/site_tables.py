@@ -74,6 +74,7 @@ class SiteTable(StrictTable):
     prometheus: str = ""
     cmdb: str = ""
     repairs: str = ""
+    metrics: str = ""
 
 
 class RegistryTable(StrictTable):

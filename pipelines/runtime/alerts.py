@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import httpx
 
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["alert"]
+__all__ = ["alert", "oldest_unsent_seconds"]
 
 _TIMEOUT = 10.0
+
+
+@dataclass(slots=True)
+class _Webhook:
+    """Since when the webhook has accepted nothing, monotonic; None while it accepts."""
+
+    failing_since: float | None = None
+
+
+_WEBHOOK = _Webhook()
+
+
+def oldest_unsent_seconds() -> float:
+    """Return the age of the oldest alert since which this process has delivered none; 0 if none."""
+    since = _WEBHOOK.failing_since
+    return 0.0 if since is None else time.monotonic() - since
 
 
 def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> None:
@@ -39,3 +57,7 @@ def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> No
         httpx.post(address, json=sent, timeout=_TIMEOUT).raise_for_status()
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         note(f"the alert was not delivered: {type(error).__name__}")
+        if _WEBHOOK.failing_since is None:
+            _WEBHOOK.failing_since = time.monotonic()
+    else:
+        _WEBHOOK.failing_since = None

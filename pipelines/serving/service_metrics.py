@@ -1,45 +1,37 @@
-"""Prometheus metrics of a service."""
+"""Metrics of a service, and the answer to a scrape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from starlette.responses import Response
 
-__all__ = ["ServiceMetrics"]
+from forewarn.pipelines.metrics.metric import Metric
+from forewarn.pipelines.metrics.metric_values import MetricValues
+
+__all__ = ["ServiceMetrics", "metrics_response"]
 
 
-class ServiceMetrics:
-    """Counters and gauges of one service.
+class ServiceMetrics(MetricValues):
+    """Metrics of one service.
 
     Parameters
     ----------
-    prefix : str
-        Prefix of all metric names.
+    metrics : sequence of Metric
+    refused : Metric
+        Counts refused requests by status.
     """
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._registry = CollectorRegistry()
-        self._refused = self.counter("refused_requests", "Requests refused.", ["status"])
-
-    def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Add a counter."""
-        return Counter(f"{self._prefix}_{name}", text, labels, registry=self._registry)
-
-    def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Add a gauge that is evaluated at each scrape."""
-        gauge = Gauge(f"{self._prefix}_{name}", text, registry=self._registry)
-        gauge.set_function(value)
-
-    def gauges(self, name: str, text: str, label: str) -> Gauge:
-        """Add gauges that are set explicitly, one for each value of a label."""
-        return Gauge(f"{self._prefix}_{name}", text, [label], registry=self._registry)
+    def __init__(self, metrics: Sequence[Metric], refused: Metric) -> None:
+        super().__init__(metrics)
+        self._refused = refused
 
     def refuse(self, status: int) -> None:
         """Count a refused request."""
-        self._refused.labels(str(status)).inc()
+        self.add(self._refused, 1.0, str(status))
 
-    def text(self) -> bytes:
-        """Return all metrics in the Prometheus text format."""
-        return generate_latest(self._registry)
+
+def metrics_response(values: MetricValues, accept: str) -> Response:
+    """Return all metrics in the best format that a scraper accepts."""
+    text, content_type = values.negotiated(accept)
+    return Response(text, headers={"content-type": content_type})

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from forewarn.pipelines.collector.http_app import CollectorApp
+from forewarn.pipelines.metrics.declarations import SOURCES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -90,6 +91,13 @@ def test_each_option_of_a_command_is_explained(generator: type[Generators]) -> N
     rows = re.findall(r"^\| `(.+?)` \| .*? \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) > 100
     assert [option for option, meaning in rows if not meaning] == []
+
+
+def test_each_metric_is_explained(generator: type[Generators]) -> None:
+    page = generator.load("metrics").metrics_page()
+    rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert {name for name, _ in rows} == {m.sample for many in SOURCES.values() for m in many}
+    assert all(meaning.endswith(".") for _, meaning in rows)
 
 
 def test_each_route_of_the_collector_is_on_its_page() -> None:

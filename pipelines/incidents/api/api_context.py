@@ -13,7 +13,7 @@ from starlette.requests import Request
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.api.access_control import AccessControl, Role, TokenHolder
 from forewarn.pipelines.incidents.api.manual_actions import Operator
-from forewarn.pipelines.incidents.api.prometheus_metrics import ApiMetrics
+from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.api.single_flight import SingleFlight
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
@@ -45,7 +45,7 @@ class ApiContext:
         Returns the score as a JSON-serializable mapping.
     clock : Clock
     bodies : BodyReader
-    metrics : ApiMetrics
+    metrics : RespondMetrics
     """
 
     ledger: Ledger
@@ -54,7 +54,7 @@ class ApiContext:
     score: Callable[[], Mapping[str, Any]]
     clock: Clock = field(default_factory=SystemClock)
     bodies: BodyReader = field(default_factory=lambda: BodyReader(MAX_BODY_BYTES))
-    metrics: ApiMetrics = field(default_factory=ApiMetrics)
+    metrics: RespondMetrics = field(default_factory=RespondMetrics)
     _writers: ThreadPoolExecutor = field(default_factory=_pool)
     _readers: ThreadPoolExecutor = field(default_factory=_pool)
     _shared: SingleFlight = field(init=False)

@@ -29,6 +29,7 @@ from forewarn.pipelines.incidents.api.read_routes import read_router
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.serving.listener import Listener
 from forewarn.pipelines.serving.request_bodies import RefusedError
+from forewarn.pipelines.serving.service_metrics import metrics_response
 
 __all__ = ["make_app", "serve_api"]
 
@@ -114,11 +115,12 @@ async def _health(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     context = api_context(request)
 
-    def text() -> bytes:
-        context.metrics.read(context.ledger, context.now())
-        return context.metrics.text()
+    def update() -> bytes:
+        context.metrics.read(context.ledger, context.switch, context.now())
+        return b""
 
-    return PlainTextResponse(await context.read("metrics", text))
+    await context.read("metrics", update)
+    return metrics_response(context.metrics, request.headers.get("accept", ""))
 
 
 def _describe(app: FastAPI) -> None:

@@ -1,94 +1,108 @@
-"""Prometheus metrics of the API; the number of series does not grow with the fleet."""
+"""Prometheus metrics of the responder; the number of series does not grow with the fleet."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import func, select
-
 from forewarn.features.time_units import SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.ledger_counts import (
+    UNDECIDED,
+    DecisionCounts,
+    count_isolations,
+    count_open_incidents,
+)
 from forewarn.pipelines.incidents.ledger.database import LedgerError
-from forewarn.pipelines.incidents.ledger.incident_rows import is_open
+from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_entries import RecordedCounts
-from forewarn.pipelines.incidents.ledger.ledger_tables import decisions, incidents
-from forewarn.pipelines.incidents.ledger.step_changes import longest_wait, read_requests
+from forewarn.pipelines.metrics.declarations import (
+    ACTING,
+    BEAT_AGE,
+    BEAT_TIME,
+    DECISIONS,
+    FINDINGS,
+    ISOLATIONS,
+    LEDGER_UP,
+    MESSAGE_AGE,
+    OPEN_ACTIONS,
+    OPEN_INCIDENTS,
+    REFUSED,
+    SOURCES,
+)
+from forewarn.pipelines.runtime.alerts import oldest_unsent_seconds
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 from forewarn.response.state.action import ENDED_STATES, ActionState
 from forewarn.response.state.decision import Ruling
 
-__all__ = ["HEARTBEATS", "ApiMetrics"]
+__all__ = ["HEARTBEATS", "RespondMetrics"]
 
 HEARTBEATS: Final = ("loop", "list")
 """Heartbeats in the ledger: the loop leaves one after each round and one after each new list."""
 
-_UNDECIDED: Final = "none"
 _CACHE_NS: Final = 5 * SECOND  # nanoseconds; bounds the load of scrapes on the ledger
 
 
-class ApiMetrics(ServiceMetrics):
-    """Counters and gauges of the API."""
+class RespondMetrics(ServiceMetrics):
+    """Metrics of the API, of the ledger and, in the same process, of the loop.
 
-    def __init__(self) -> None:
-        super().__init__("forewarn_respond")
-        self._findings = self.counter("findings", "Findings recorded over the API.", ["known"])
-        self._incidents = self.gauges(
-            "open_incidents", "Open incidents, by their last ruling.", "ruling"
-        )
-        self._actions = self.gauges("open_actions", "Actions that have not ended.", "state")
-        self._ages = self.gauges(
-            "beat_age_seconds",
-            "Age of the last round of the loop and of the last list; +Inf if there was none.",
-            "beat",
-        )
-        self._wait = 0.0
-        self.gauge(
-            "person_wait_seconds",
-            "Longest time that a drained machine has waited for a person to take its step.",
-            lambda: self._wait,
-        )
-        self._ledger, self._read_at = 0.0, -_CACHE_NS
-        self.gauge("ledger_up", "1 if the ledger answers.", lambda: self._ledger)
+    Parameters
+    ----------
+    pools : iterable of str
+        Configured pools, whose counters begin at 0.
+    """
+
+    def __init__(self, pools: Iterable[str] = ()) -> None:
+        super().__init__(SOURCES["respond"], REFUSED)
+        self._read_at = -_CACHE_NS
+        self._decisions = DecisionCounts()
+        self._no_isolations = {(by, pool): 0 for by in ISOLATIONS.labels["by"] for pool in pools}
+        self.replace(ISOLATIONS, self._no_isolations)
+        self.set(LEDGER_UP, 0)
 
     def count_findings(self, counts: RecordedCounts) -> None:
         """Count recorded findings."""
-        self._findings.labels("no").inc(counts.new)
-        self._findings.labels("yes").inc(counts.repeated)
+        self.add(FINDINGS, counts.new, "no")
+        self.add(FINDINGS, counts.repeated, "yes")
 
-    def read(self, ledger: Ledger, now: Nanoseconds) -> None:
-        """Update the gauges; if the ledger does not answer, clear them and set `ledger_up` to 0."""
+    def read(self, ledger: Ledger, switch: KillSwitch, now: Nanoseconds) -> None:
+        """Read the ledger; if it does not answer, its gauges end and `ledger_up` becomes 0.
+
+        Counters keep their last value.
+        """
         if 0 <= now - self._read_at < _CACHE_NS:
             return
         self._read_at = now
+        self.set(MESSAGE_AGE, oldest_unsent_seconds(), "webhook")
         try:
-            rulings, states = _rulings(ledger), Counter(a.state for a in ledger.open_actions())
-            wait = longest_wait(read_requests(ledger), now)
-            heartbeats = {name: ledger.last_heartbeat(name) for name in HEARTBEATS}
+            self._read(ledger, switch, now)
         except LedgerError:
-            self._ledger, self._wait = 0.0, math.nan
-            for gauges in (self._incidents, self._actions, self._ages):
-                gauges.clear()
-            return
-        self._ledger, self._wait = 1.0, wait / SECOND
-        for ruling in (*Ruling, _UNDECIDED):
-            self._incidents.labels(str(ruling)).set(rulings.get(str(ruling), 0))
-        for state in ActionState:
-            if state not in ENDED_STATES:
-                self._actions.labels(str(state)).set(states[state])
-        for name, at in heartbeats.items():
-            # Infinity rather than a missing series: an alert rule compares the age with a limit.
-            self._ages.labels(name).set(math.inf if at is None else max(0, now - at) / SECOND)
+            self.set(LEDGER_UP, 0)
+            self.clear(OPEN_INCIDENTS, OPEN_ACTIONS, BEAT_AGE, BEAT_TIME, ACTING)
+        else:
+            self.set(LEDGER_UP, 1)
+
+    def _read(self, ledger: Ledger, switch: KillSwitch, now: Nanoseconds) -> None:
+        open_incidents = count_open_incidents(ledger)
+        rulings = {(name,): open_incidents.get(name, 0) for name in (*Ruling, UNDECIDED)}
+        states = Counter(action.state for action in ledger.open_actions())
+        open_states = {(s,): states[s] for s in ActionState if s not in ENDED_STATES}
+        decided = {(r,): n for r, n in self._decisions.read(ledger).items() if r in set(Ruling)}
+        heartbeats = {(name,): ledger.last_heartbeat(name) for name in HEARTBEATS}
+        isolations = self._no_isolations | count_isolations(ledger)
+        acting = switch.off() is None
+        self.replace(OPEN_INCIDENTS, rulings)
+        self.replace(OPEN_ACTIONS, open_states)
+        self.replace(DECISIONS, decided)
+        self.replace(BEAT_AGE, {key: _age(at, now) for key, at in heartbeats.items()})
+        times = {key: at / SECOND for key, at in heartbeats.items() if at is not None}
+        self.replace(BEAT_TIME, times)
+        self.replace(ISOLATIONS, isolations)
+        self.set(ACTING, acting)
 
 
-def _rulings(ledger: Ledger) -> dict[str, int]:
-    """Count the open incidents by their last ruling."""
-    last = select(decisions.c.ruling).where(decisions.c.incident == incidents.c.id)
-    last = last.order_by(decisions.c.id.desc()).limit(1).correlate(incidents)
-    ruling = func.coalesce(last.scalar_subquery(), _UNDECIDED).label("ruling")
-    each = select(ruling).select_from(incidents).where(is_open()).subquery()
-    query = select(each.c.ruling, func.count()).group_by(each.c.ruling)
-    with ledger.database.reading() as connection:
-        rows = connection.execute(query).all()
-    return {str(row[0]): row[1] for row in rows}
+def _age(at: Nanoseconds | None, now: Nanoseconds) -> float:
+    """Return the age of a heartbeat in seconds; infinity, which an alert compares, without one."""
+    return math.inf if at is None else max(0, now - at) / SECOND

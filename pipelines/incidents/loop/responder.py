@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labels
 from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
-from forewarn.pipelines.incidents.ledger.step_changes import read_requests, request_text
 from forewarn.pipelines.incidents.loop.action_executor import (
     apply_transitions,
     finish_marks,
@@ -22,8 +22,8 @@ from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.loop.round_metrics import set_clocks, set_machines, set_waits
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
-from forewarn.pipelines.incidents.loop.step_runner import StepRunner
 from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.sources.diagnosis_findings import diagnosis_ends
@@ -33,6 +33,7 @@ from forewarn.pipelines.incidents.sources.finding_sources import (
     gather_findings,
 )
 from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
+from forewarn.pipelines.metrics.declarations import MARKS_WITHOUT_ACTION
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
@@ -101,6 +102,8 @@ class Responder:
     clock : Clock
     warn : callable
         Takes the subject of an alert and its text.
+    metrics : RespondMetrics
+        Set in each round.
     """
 
     site: ResponseSite
@@ -109,6 +112,7 @@ class Responder:
     driver: Driver | None
     clock: Clock = field(default_factory=SystemClock)
     warn: Callable[[str, str], None] = alert
+    metrics: RespondMetrics = field(default_factory=RespondMetrics)
 
     def once(self) -> list[LoopDecision]:
         """Run one round: record findings, follow up actions, decide, act, and verify.
@@ -123,6 +127,7 @@ class Responder:
         now = Nanoseconds(self.clock.now())
         fleet, refusal = self._try_read(now)
         clocks = self._clocks(fleet, now)
+        set_clocks(self.metrics, clocks)
         if clocks.disagreement():
             return self._observe_only(fleet, refusal, clocks)
         gathered = self._gather(now)
@@ -135,9 +140,7 @@ class Responder:
         self._follow(fleet, clocks)
         self._merge_shared(fleet, now)
         self._record_service(fleet, now)
-        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
-        situation = self._situation(fleet, incidents, gathered, clocks)
-        decided = self._decide(incidents, self._with_steps(situation))
+        decided = self._decide(fleet, gathered, clocks)
         self._close(now)
         diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
@@ -258,6 +261,7 @@ class Responder:
             health, settings=settings, now=now
         )
         marks = read_unknown_marks(self.ledger, fleet.machines, now=now)
+        self.metrics.set(MARKS_WITHOUT_ACTION, len(marks))
         alerts |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
         LoopAlerts(self.ledger, self.warn).raise_new(alerts, now)
         return Situation(
@@ -310,17 +314,6 @@ class Responder:
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
         finish_marks(self.ledger, self.driver, fleet.machines)
 
-    def _with_steps(self, situation: Situation) -> Situation:
-        """Carry out steps on drained machines, and alert people that are asked to."""
-        if self.driver is None:
-            return situation
-        StepRunner(self.ledger, situation).advance()
-        requests = read_requests(self.ledger)
-        alerts = {f"action {number}": request.detail for number, request in requests.items()}
-        LoopAlerts(self.ledger, self.warn).raise_new(alerts, situation.now)
-        texts = {number: request_text(request) for number, request in requests.items()}
-        return replace(situation, requests=texts)
-
     def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Merge incidents of one event on many machines into a shared incident."""
         machines = {machine.name: machine for machine in fleet.machines}
@@ -361,8 +354,12 @@ class Responder:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _decide(self, incidents: Sequence[Incident], situation: Situation) -> list[LoopDecision]:
+    def _decide(
+        self, fleet: Fleet, gathered: GatheredFindings, clocks: ClockReadings
+    ) -> list[LoopDecision]:
         """Decide on each open incident, the most urgent first, and start actions."""
+        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
+        situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
             decision = decide_manual_drain(incident, situation) or decide(incident, situation)
@@ -373,9 +370,22 @@ class Responder:
                 blocked = self._act(incident, decision, situation)
                 if blocked is not None:
                     decision, new = blocked, self.ledger.decide(blocked)
-                situation = replace(situation, recent=self._recent(situation.now))
+                situation = replace(situation, recent=self._recent(clocks.now))
             decided.append(LoopDecision(incident, decision, new))
+        if self.driver is not None:
+            self._measure(situation, decided)
         return decided
+
+    def _measure(self, situation: Situation, decided: Sequence[LoopDecision]) -> None:
+        """Set the metrics of the machines, which only the scheduler knows."""
+        open_actions, now = self.ledger.open_actions(), situation.now
+        machines = list(situation.fleet.values())
+        earlier = [action for action in open_actions if action.at < now]
+        set_machines(self.metrics, machines, self.site.pools, open_actions=earlier)
+        pairs = [(item.incident, item.decision) for item in decided]
+        set_waits(
+            *(self.metrics, pairs, self.ledger, situation.fleet), open_actions=open_actions, now=now
+        )
 
     def _has_ended(self, incident: Incident) -> bool:
         """Tell whether the incident has ended since this round began: a driver may take minutes."""

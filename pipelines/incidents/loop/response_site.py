@@ -93,6 +93,11 @@ class ResponseSite:
         return self.folder / (self.table.lists or self.settings.site.lists)
 
     @property
+    def metrics(self) -> Path | None:
+        """Folder for the metrics of jobs that end, if configured."""
+        return self.folder / self.settings.site.metrics if self.settings.site.metrics else None
+
+    @property
     def verdicts(self) -> Path | None:
         """File of verdicts, if configured."""
         return self.folder / self.table.verdicts if self.table.verdicts else None

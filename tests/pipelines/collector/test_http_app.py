@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -225,6 +225,10 @@ def test_metrics_count_rows_and_refusals(service: Service) -> None:
     assert value("forewarn_collector_clock_skew_seconds") >= 5400
     assert value("forewarn_collector_hosts_ahead") >= 1
     assert "node-" not in service.client.get("/metrics").text  # no labels that grow with the fleet
+
+
+def test_metrics_pass_promtool(service: Service, check_metrics: Callable[[str], None]) -> None:
+    check_metrics(service.client.get("/metrics").text)
 
 
 def test_concurrent_batches_are_answered_individually(service: Service) -> None:

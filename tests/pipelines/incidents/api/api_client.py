@@ -112,9 +112,7 @@ class Api:
         assert self.ledger.decide(decision)
         return decision
 
-    def act(
-        self, number: int, state: ActionState = ActionState.HOLDING, step: Step = Step.DRAIN
-    ) -> Action:
+    def act(self, number: int, state: ActionState = ActionState.HOLDING) -> Action:
         action = Action(
             id=0,
             incident=number,
@@ -123,7 +121,7 @@ class Api:
             rack="r1",
             job=None,
             cause="check by nhc",
-            step=step,
+            step=Step.DRAIN,
             mode=DrainMode.FINISH,
             at=self.clock.moment,
             valid_until=LATER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -384,9 +385,7 @@ def test_metrics_describe_the_ledger(api: Api) -> None:
     api.report(finding(), finding())
     api.propose(api.incident())
     api.incident("node-2")
-    drained = api.act(1, step=Step.RESET)
-    asked = "reset handed over: a person must reset node-1"
-    api.ledger.advance(drained, drained.state, now=Nanoseconds(NOW - 60 * SECOND), detail=asked)
+    api.act(1)
     api.get("/v1/incidents", role="")
     api.ledger.record_heartbeat("loop", Nanoseconds(NOW - 90 * SECOND))
     values = gauges(api)
@@ -399,8 +398,17 @@ def test_metrics_describe_the_ledger(api: Api) -> None:
     assert values['beat_age_seconds{beat="loop"}'] == 90
     assert values['beat_age_seconds{beat="list"}'] == math.inf
     assert values["ledger_up"] == 1
-    assert values["person_wait_seconds"] == 60
     assert "node-" not in api.request("GET", "/metrics").text  # no label per machine
+
+
+def test_metrics_pass_promtool_in_both_formats(
+    api: Api, check_metrics: Callable[[str], None]
+) -> None:
+    check_metrics(api.request("GET", "/metrics").text)
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    answer = api.request("GET", "/metrics", headers=accept)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
 
 
 def test_metrics_and_health_report_broken_ledger(api: Api) -> None:

@@ -1,0 +1,141 @@
+"""Metrics of one round of the loop: clocks, machines, marks, and what waits for a person."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+
+from forewarn.features.time_units import SECOND, Nanoseconds
+from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.metrics.declarations import (
+    ACTIONS_WITHOUT_MARK,
+    CLOCK_OFFSET,
+    FATAL_IN_SERVICE,
+    MACHINES,
+    MACHINES_OUT,
+    PERSON_WAIT,
+)
+from forewarn.pipelines.metrics.job_textfile import write_textfile
+from forewarn.pipelines.metrics.metric_values import MetricValues
+from forewarn.response.policy.certain_damage import is_certain
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.clock_readings import ClockReadings
+from forewarn.response.state.decision import Decision, Ruling
+from forewarn.response.state.incident import Incident
+from forewarn.response.state.machine import Machine
+from forewarn.response.state.step import Step
+
+__all__ = ["set_clocks", "set_machines", "set_waits", "write_round"]
+
+_REPAIRS = frozenset({Step.RESET, Step.RESTART, Step.REPLACE})
+_MARKED = frozenset({ActionState.HOLDING, ActionState.DRAINED})
+
+Decided = Sequence[tuple[Incident, Decision]]
+
+
+def set_clocks(metrics: MetricValues, clocks: ClockReadings) -> None:
+    """Set how far the local clock is ahead of those that report a time."""
+    others = {"scheduler": clocks.scheduler, "database": clocks.database}
+    offsets = {(name,): (clocks.now - at) / SECOND for name, at in others.items() if at is not None}
+    metrics.replace(CLOCK_OFFSET, offsets)
+
+
+def set_machines(
+    metrics: MetricValues,
+    fleet: Iterable[Machine],
+    pools: Iterable[str],
+    *,
+    open_actions: Iterable[Action],
+) -> None:
+    """Set the machines of each pool, and the drains that the scheduler does not show.
+
+    Parameters
+    ----------
+    metrics : MetricValues
+    fleet : iterable of Machine
+        As read in this round.
+    pools : iterable of str
+        Others are not counted: forewarn does not act on them.
+    open_actions : iterable of Action
+        Those of earlier rounds.
+    """
+    machines = {machine.name: machine for machine in fleet}
+    counted = [machine for machine in machines.values() if machine.gpus > 0]
+    size = Counter(machine.pool for machine in counted)
+    out = Counter(machine.pool for machine in counted if machine.out)
+    ours = Counter(machine.pool for machine in counted if machine.out and machine.action)
+    both = [(pool, size[pool], out[pool], ours[pool]) for pool in pools]
+    metrics.replace(
+        MACHINES,
+        {("all", pool): n for pool, n, _, _ in both} | {("out", pool): n for pool, _, n, _ in both},
+    )
+    own = {("forewarn", pool): n for pool, _, _, n in both}
+    others = {("other", pool): n_out - n_ours for pool, _, n_out, n_ours in both}
+    metrics.replace(MACHINES_OUT, own | others)
+    unmarked = [a for a in open_actions if _lacks_mark(a, machines.get(a.machine))]
+    metrics.set(ACTIONS_WITHOUT_MARK, len(unmarked))
+
+
+def _lacks_mark(action: Action, machine: Machine | None) -> bool:
+    if action.state not in _MARKED or not action.step.isolates:
+        return False
+    return machine is None or machine.action != action.id
+
+
+def set_waits(
+    metrics: MetricValues,
+    decided: Decided,
+    ledger: Ledger,
+    fleet: Mapping[str, Machine],
+    *,
+    open_actions: Iterable[Action],
+    now: Nanoseconds,
+) -> None:
+    """Set certain damage in service, and how long steps wait for a person."""
+    fatal: dict[str, set[str]] = {str(ruling): set() for ruling in Ruling}
+    for incident, decision in decided:
+        damaged = {
+            finding.machine
+            for finding in incident.findings
+            if finding.key in decision.findings and is_certain(finding)
+        }
+        fatal[decision.ruling] |= {
+            name for name in damaged if name in fleet and not fleet[name].out
+        }
+    metrics.replace(FATAL_IN_SERVICE, {(ruling,): len(names) for ruling, names in fatal.items()})
+    waits: dict[tuple[str, ...], float] = {}
+    for pool, step, since in [*_proposals(decided, ledger, fleet), *_repairs(open_actions)]:
+        waits[pool, step] = max(waits.get((pool, step), 0.0), (now - since) / SECOND)
+    metrics.replace(PERSON_WAIT, waits)
+
+
+def _proposals(
+    decided: Decided, ledger: Ledger, fleet: Mapping[str, Machine]
+) -> Iterator[tuple[str, str, Nanoseconds]]:
+    """Yield pool, step and start of each proposal; a new reason does not start it again."""
+    proposed = {i.id: (i, d) for i, d in decided if d.ruling is Ruling.PROPOSE}
+    past = ledger.decisions_by_incident(sorted(proposed))
+    for number, (incident, decision) in proposed.items():
+        newest_first = reversed(past.get(number, [decision]))
+        run = list(takewhile(lambda old: old.ruling is Ruling.PROPOSE, newest_first))
+        machine = fleet.get(incident.machine)
+        since = run[-1].at if run else decision.at
+        yield (machine.pool or "" if machine else ""), str(decision.step), since
+
+
+def _repairs(open_actions: Iterable[Action]) -> Iterator[tuple[str, str, Nanoseconds]]:
+    """Yield pool, step and start of each drained machine that waits for its repair."""
+    for action in open_actions:
+        if action.state is ActionState.DRAINED and action.step in _REPAIRS:
+            yield action.pool, str(action.step), action.changed_at
+
+
+def write_round(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> None:
+    """Write the metrics to the folder of the site, for a loop that no API serves."""
+    if site.metrics is not None:
+        metrics.read(ledger, site.switch(ledger), Nanoseconds(time.time_ns()))
+        write_textfile(site.metrics, "respond", metrics)

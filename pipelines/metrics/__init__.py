@@ -1,0 +1,1 @@
+"""Prometheus metrics: their declarations, their values, and the files of jobs that end."""

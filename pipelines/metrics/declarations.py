@@ -1,0 +1,285 @@
+"""All metrics of forewarn, by the process or job that exposes them.
+
+No label holds a serial, a machine or a user: the number of series does not grow with the fleet.
+The alert rules in `deploy/prometheus` use these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from forewarn.pipelines.metrics.metric import Metric, counter, gauge
+
+__all__ = [
+    "ACTING",
+    "ACTIONS_WITHOUT_MARK",
+    "BEAT_AGE",
+    "BEAT_TIME",
+    "CLOCK_OFFSET",
+    "COLLECTOR_AHEAD_HOSTS",
+    "COLLECTOR_CLOCK_SKEW",
+    "COLLECTOR_INBOX_AGE",
+    "COLLECTOR_INBOX_FILES",
+    "COLLECTOR_LANDING_AGE",
+    "COLLECTOR_QUARANTINED",
+    "COLLECTOR_REFUSED",
+    "COLLECTOR_ROWS",
+    "COLLECTOR_TOO_OLD",
+    "COMPACTED_DATES",
+    "DECISIONS",
+    "FATAL_IN_SERVICE",
+    "FINDINGS",
+    "FLEET_GPUS",
+    "INGESTED_EVENTS",
+    "INGESTED_FAILURES",
+    "INGESTED_READINGS",
+    "ISOLATIONS",
+    "JOB_SUCCESS_TIME",
+    "LEDGER_UP",
+    "LIST_EXPECTED_FAILURES",
+    "LIST_FLAGGED",
+    "LIST_MODEL_TIME",
+    "LIST_RECORD_TIME",
+    "LIST_TIME",
+    "MACHINES",
+    "MACHINES_OUT",
+    "MARKS_WITHOUT_ACTION",
+    "MESSAGE_AGE",
+    "OPEN_ACTIONS",
+    "OPEN_INCIDENTS",
+    "PERSON_WAIT",
+    "REFUSED",
+    "RETRAIN_PROMOTED",
+    "RETRAIN_TIME",
+    "REVIEW_EXPECTED",
+    "REVIEW_FLAGGED",
+    "REVIEW_LOWER",
+    "REVIEW_OBSERVED",
+    "REVIEW_PRECISION",
+    "REVIEW_RECALL",
+    "REVIEW_UPPER",
+    "SOURCES",
+]
+
+_STATUSES: Final = tuple(
+    map(str, (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503))
+)
+_RULINGS: Final = ("act", "propose", "observe", "hold")
+_STEPS: Final = ("tell", "avoid", "drain", "check", "reset", "restart", "replace")
+
+# --- respond --------------------------------------------------------------------------------------
+
+LEDGER_UP: Final = gauge("forewarn_respond_ledger_up", "1 if the ledger answers.")
+ACTING: Final = gauge(
+    "forewarn_respond_acting", "1 if the kill switch permits actions, 0 if it is on."
+)
+BEAT_AGE: Final = gauge(
+    "forewarn_respond_beat_age_seconds",
+    "Age of the last round of the loop and of the last list; +Inf if there was none.",
+    beat=("loop", "list"),
+)
+BEAT_TIME: Final = gauge(
+    "forewarn_respond_beat_time_seconds",
+    "Time of the last round of the loop and of the last list, seconds since 1970 UTC.",
+    beat=("loop", "list"),
+)
+CLOCK_OFFSET: Final = gauge(
+    "forewarn_respond_clock_offset_seconds",
+    "How far the clock of the responder is ahead of another one, in the last round.",
+    reference=("scheduler", "database"),
+)
+FINDINGS: Final = counter(
+    "forewarn_respond_findings", "Findings recorded over the API.", known=("no", "yes")
+)
+OPEN_INCIDENTS: Final = gauge(
+    "forewarn_respond_open_incidents",
+    "Open incidents, by their last ruling.",
+    ruling=(*_RULINGS, "none"),
+)
+DECISIONS: Final = counter(
+    "forewarn_respond_decisions", "Decisions in the ledger, by ruling.", ruling=_RULINGS
+)
+OPEN_ACTIONS: Final = gauge(
+    "forewarn_respond_open_actions",
+    "Actions that have not ended.",
+    state=("intended", "sent", "holding", "drained", "releasing"),
+)
+ISOLATIONS: Final = counter(
+    "forewarn_respond_isolations",
+    "Machines that forewarn has asked the scheduler to take out of service, by who decided.",
+    by=("forewarn", "person"),
+    pool=(),
+)
+MACHINES: Final = gauge(
+    "forewarn_respond_machines",
+    "GPU machines of a pool, and those of them that are out of service for any reason.",
+    state=("all", "out"),
+    pool=(),
+)
+MACHINES_OUT: Final = gauge(
+    "forewarn_respond_machines_out",
+    "GPU machines out of service, by who took them out.",
+    owner=("forewarn", "other"),
+    pool=(),
+)
+FATAL_IN_SERVICE: Final = gauge(
+    "forewarn_respond_fatal_machines_in_service",
+    "Machines with certain damage that take jobs, by what blocks the step: a limit or another "
+    "action (hold), an approval (propose), the mode or an interlock (observe), nothing (act).",
+    blocked_by=_RULINGS,
+)
+PERSON_WAIT: Final = gauge(
+    "forewarn_respond_person_wait_seconds",
+    "Longest time that a step waits for a person: for an approval, or for a repair after a drain.",
+    pool=(),
+    step=_STEPS,
+)
+MARKS_WITHOUT_ACTION: Final = gauge(
+    "forewarn_respond_marks_without_action",
+    "Machines with a mark of forewarn in the scheduler that no action in the ledger explains.",
+)
+ACTIONS_WITHOUT_MARK: Final = gauge(
+    "forewarn_respond_actions_without_mark",
+    "Drains that hold according to the ledger, without their mark in the scheduler.",
+)
+MESSAGE_AGE: Final = gauge(
+    "forewarn_message_oldest_unsent_seconds",
+    "Age of the oldest alert of this process since which the receiver has accepted none; 0 if it "
+    "accepts them.",
+    receiver=("webhook",),
+)
+REFUSED: Final = counter(
+    "forewarn_respond_refused_requests", "Requests refused, by HTTP status.", status=_STATUSES
+)
+
+# --- collect --------------------------------------------------------------------------------------
+
+COLLECTOR_ROWS: Final = counter("forewarn_collector_rows", "Rows accepted and stored on disk.")
+COLLECTOR_TOO_OLD: Final = counter(
+    "forewarn_collector_too_old_rows", "Rows too old for records, moved aside."
+)
+COLLECTOR_CLOCK_SKEW: Final = gauge(
+    "forewarn_collector_clock_skew_seconds",
+    "Largest clock skew of a host whose batches were refused within the last hour.",
+)
+COLLECTOR_AHEAD_HOSTS: Final = gauge(
+    "forewarn_collector_hosts_ahead",
+    "Hosts whose batches were refused within the last hour because of clock skew.",
+)
+COLLECTOR_LANDING_AGE: Final = gauge(
+    "forewarn_collector_landing_age_seconds", "Time since the last successful landing."
+)
+COLLECTOR_INBOX_AGE: Final = gauge(
+    "forewarn_collector_inbox_age_seconds", "Age of the oldest batch that has not landed."
+)
+COLLECTOR_INBOX_FILES: Final = gauge(
+    "forewarn_collector_inbox_files", "Batches that have not landed."
+)
+COLLECTOR_QUARANTINED: Final = gauge("forewarn_collector_quarantined_files", "Files in quarantine.")
+COLLECTOR_REFUSED: Final = counter(
+    "forewarn_collector_refused_requests", "Requests refused, by HTTP status.", status=_STATUSES
+)
+
+# --- jobs that end --------------------------------------------------------------------------------
+
+JOB_SUCCESS_TIME: Final = gauge(
+    "forewarn_job_success_time_seconds",
+    "When a job last ended without an error, seconds since 1970 UTC.",
+    job=("score", "review", "retrain", "ingest", "compact"),
+)
+LIST_TIME: Final = gauge(
+    "forewarn_list_time_seconds", "Time of the newest at-risk list, seconds since 1970 UTC."
+)
+LIST_RECORD_TIME: Final = gauge(
+    "forewarn_list_record_time_seconds",
+    "Time of the newest record of a scored GPU in the list, seconds since 1970 UTC.",
+)
+LIST_MODEL_TIME: Final = gauge(
+    "forewarn_list_model_time_seconds",
+    "Time as of which the model of the list was trained, seconds since 1970 UTC; absent for rules.",
+)
+LIST_FLAGGED: Final = gauge("forewarn_list_flagged_gpus", "GPUs flagged on the newest list.")
+LIST_EXPECTED_FAILURES: Final = gauge(
+    "forewarn_list_expected_failures",
+    "Failures expected within the horizon: the sum of all probabilities; absent for rules.",
+)
+FLEET_GPUS: Final = gauge(
+    "forewarn_fleet_gpus",
+    "GPUs as the newest list counts them: all, scored, blind (their records stopped), "
+    "failed_without_end (failed, and no repair is known), unscored (all others left out).",
+    state=("all", "scored", "blind", "failed_without_end", "unscored"),
+)
+REVIEW_FLAGGED: Final = gauge(
+    "forewarn_review_flagged", "Flags on the reviewed lists whose horizon is over."
+)
+REVIEW_OBSERVED: Final = gauge(
+    "forewarn_review_failures_observed", "Failures within the horizon of those flags."
+)
+REVIEW_EXPECTED: Final = gauge(
+    "forewarn_review_failures_expected", "Failures expected by the probabilities of those flags."
+)
+REVIEW_LOWER: Final = gauge(
+    "forewarn_review_failures_observed_lower_expected_ratio",
+    "Lower end of the 90 % interval of observed failures, divided by the expected ones.",
+)
+REVIEW_UPPER: Final = gauge(
+    "forewarn_review_failures_observed_upper_expected_ratio",
+    "Upper end of the 90 % interval of observed failures, divided by the expected ones.",
+)
+REVIEW_PRECISION: Final = gauge(
+    "forewarn_review_precision_ratio", "Share of the flags that a failure followed."
+)
+REVIEW_RECALL: Final = gauge(
+    "forewarn_review_recall_ratio", "Share of the failures that a flag preceded."
+)
+RETRAIN_TIME: Final = gauge(
+    "forewarn_retrain_time_seconds", "Time as of which the last challenger was trained."
+)
+RETRAIN_PROMOTED: Final = gauge(
+    "forewarn_retrain_promoted", "1 if the last challenger became the champion, 0 if refused."
+)
+INGESTED_READINGS: Final = gauge(
+    "forewarn_ingest_new_readings", "New readings of the last ingestion."
+)
+INGESTED_EVENTS: Final = gauge("forewarn_ingest_new_events", "New events of the last ingestion.")
+INGESTED_FAILURES: Final = gauge(
+    "forewarn_ingest_known_failures", "Failures known after the last ingestion."
+)
+COMPACTED_DATES: Final = gauge(
+    "forewarn_compact_dates", "Dates that the last run of `compact` rewrote."
+)
+
+SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
+    "respond": (
+        *(
+            LEDGER_UP,
+            ACTING,
+            BEAT_AGE,
+            BEAT_TIME,
+            CLOCK_OFFSET,
+            FINDINGS,
+            OPEN_INCIDENTS,
+            DECISIONS,
+        ),
+        *(OPEN_ACTIONS, ISOLATIONS, MACHINES, MACHINES_OUT, FATAL_IN_SERVICE, PERSON_WAIT),
+        *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, MESSAGE_AGE, REFUSED),
+    ),
+    "collect": (
+        *(COLLECTOR_ROWS, COLLECTOR_TOO_OLD, COLLECTOR_CLOCK_SKEW, COLLECTOR_AHEAD_HOSTS),
+        *(COLLECTOR_LANDING_AGE, COLLECTOR_INBOX_AGE, COLLECTOR_INBOX_FILES),
+        *(COLLECTOR_QUARANTINED, COLLECTOR_REFUSED),
+    ),
+    "score": (
+        *(JOB_SUCCESS_TIME, LIST_TIME, LIST_RECORD_TIME, LIST_MODEL_TIME, LIST_FLAGGED),
+        *(LIST_EXPECTED_FAILURES, FLEET_GPUS),
+    ),
+    "review": (
+        *(JOB_SUCCESS_TIME, REVIEW_FLAGGED, REVIEW_OBSERVED, REVIEW_EXPECTED, REVIEW_LOWER),
+        *(REVIEW_UPPER, REVIEW_PRECISION, REVIEW_RECALL),
+    ),
+    "retrain": (JOB_SUCCESS_TIME, RETRAIN_TIME, RETRAIN_PROMOTED),
+    "ingest": (JOB_SUCCESS_TIME, INGESTED_READINGS, INGESTED_EVENTS, INGESTED_FAILURES),
+    "compact": (JOB_SUCCESS_TIME, COMPACTED_DATES),
+}
+"""Metrics of each source: two servers, and the jobs by their command."""
