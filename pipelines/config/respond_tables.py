@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -14,12 +15,33 @@ from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.follow_up.external_drain import MAX_PATTERN_LENGTH
 from forewarn.response.state.pool import Limits, Pool, PoolMode
 from forewarn.response.state.response_settings import ResponseSettings
+from forewarn.response.state.site_step import DEFAULT_TIMEOUTS, SiteStep
+from forewarn.response.state.step import Step
 
 __all__ = ["CostsTable", "KubernetesTable", "PoolTable", "RespondTable"]
 
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
 _LOOP_EVERY = 15 * MINUTE
 Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
+
+
+class StepTable(StrictTable):
+    """How the loop carries out a step on a drained machine."""
+
+    command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+    timeout: Duration | None = None
+    needs_idle: bool = True
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fields = {name for part in self.command for name in re.findall(r"\{(\w*)\}", part)}
+        unknown = fields - {"machine", "gpu_serial", "action"}
+        if unknown:
+            raise ValueError(
+                f"`command` of a step has {{{min(unknown)}}}, expected {{machine}}, {{gpu_serial}} "
+                "or {action}"
+            )
+        return self
 
 
 class PoolTable(StrictTable):
@@ -36,6 +58,8 @@ class PoolTable(StrictTable):
     cause: Count = 5
     killed_jobs: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 1
     avoided: Part = 0.25
+    replace: Literal["propose", "act"] = "propose"
+    steps: dict[Literal["reset", "restart", "replace"], StepTable] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -152,6 +176,12 @@ class RespondTable(StrictTable):
                 "`respond.kubernetes.lease` needs a ledger that several responders reach, expected "
                 f"PostgreSQL, found {self.ledger!r}"
             )
+        unchecked = [name for name, table in self.pools.items() if table.steps and not self.check]
+        if unchecked:
+            raise ValueError(
+                f"`respond.pools.{unchecked[0]}.steps` has commands and `respond.check` is empty, "
+                "expected a check of the machine after a step"
+            )
         if any(end <= begin for begin, end in self.frozen):
             raise ValueError("`respond.freeze` has a span that ends before it begins")
         return self
@@ -192,7 +222,17 @@ class RespondTable(StrictTable):
             avoided=table.avoided,
             refill=Nanoseconds(self.refill),
         )
-        return Pool(name, PoolMode(table.mode), table.control, limits)
+        steps = {Step(step): _site_step(Step(step), row) for step, row in table.steps.items()}
+        return Pool(
+            *(name, PoolMode(table.mode), table.control, limits),
+            steps=steps,
+            replaces=table.replace == "act",
+        )
+
+
+def _site_step(step: Step, table: StepTable) -> SiteStep:
+    timeout = DEFAULT_TIMEOUTS[step] if table.timeout is None else Nanoseconds(table.timeout)
+    return SiteStep(table.command, timeout, table.needs_idle)
 
 
 def _moment(text: str) -> Nanoseconds:

@@ -159,7 +159,7 @@ def _draft(
 
 
 def _with_blocker(decision: Decision, ruling: Ruling, blocker: Blocker) -> Decision:
-    verb = "blocked by" if ruling is Ruling.HOLD else "observed only"
+    verb = "observed only" if ruling is Ruling.OBSERVE else "blocked by"
     reason = f"{decision.reason}; {verb}: {blocker.reason}"
     until = decision.until if blocker.until is None else blocker.until
     return replace(decision, ruling=ruling, reason=reason, until=until)
@@ -240,7 +240,7 @@ def _already_handled(
     for action in situation.recent:
         if action.machine == incident.machine and action.open:
             if action.step.isolates:
-                return Ruling.HOLD, Blocker(f"action {action.id} already drains it", None)
+                return _already_drained(action, incident, remediation, situation)
             if action.step is remediation.step:
                 return Ruling.HOLD, Blocker(f"action {action.id} already does this", None)
     ended = find_answering_action(
@@ -250,6 +250,24 @@ def _already_handled(
         words = f"action {ended.id} answered this, and is {ended.state}"
         return Ruling.HOLD, Blocker(words, None)
     return None
+
+
+def _already_drained(
+    action: Action, incident: Incident, remediation: Remediation, situation: Situation
+) -> tuple[Ruling, Blocker]:
+    """Return what the machine waits for; the approval of a replacement is proposed."""
+    request = situation.requests.get(action.id, "")
+    words = f"action {action.id} already drains it" + (f"; {request}" if request else "")
+    pool = situation.pools.get(action.pool)
+    proposes = (
+        bool(request)
+        and pool is not None
+        and Step.REPLACE in pool.steps
+        and action.step is remediation.step is Step.REPLACE
+        and action.incident == incident.id
+        and not situation.replacement_approved(action)
+    )
+    return Ruling.PROPOSE if proposes else Ruling.HOLD, Blocker(words, None)
 
 
 # --- permission to act ----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.response_settings import ResponseSettings
+from forewarn.response.state.step import Step
 
 __all__ = ["Approval", "Situation", "group_by_machine"]
 
@@ -71,6 +72,8 @@ class Situation:
         When machines returned to service after an external drain.
     clock_alone : bool
         No second clock confirms the local one: drains must let jobs finish.
+    requests : mapping of int to str
+        What a person was asked to do on a drained machine, by action.
     observation_index : mapping of (str, str) to sequence of Observation, or None
         Precomputed `observations`.
     """
@@ -87,11 +90,21 @@ class Situation:
     settings: ResponseSettings = field(default_factory=ResponseSettings)
     returned_at: Mapping[str, Nanoseconds] = field(default_factory=dict)
     clock_alone: bool = False
+    requests: Mapping[int, str] = field(default_factory=dict)
     observation_index: Mapping[GroupKey, Sequence[Observation]] | None = None
 
     def other_incidents(self, incident: Incident) -> list[Incident]:
         """Return the other open incidents of its machine."""
         return [other for other in self.open.get(incident.machine, ()) if other.id != incident.id]
+
+    def replacement_approved(self, action: Action) -> bool:
+        """Tell whether a person approved to replace the machine of an action."""
+        approval = self.approvals.get(action.incident)
+        return (
+            approval is not None
+            and approval.decision.step is Step.REPLACE
+            and action.at < approval.decision.valid_until
+        )
 
     @cached_property
     def observations(self) -> Mapping[GroupKey, Sequence[Observation]]:

@@ -50,6 +50,7 @@ def decide_release(
     check: CheckVerdict | None,
     settings: ResponseSettings,
     now: Nanoseconds,
+    succeeded: Nanoseconds | None = None,
 ) -> Release | None:
     """Return how to release a confirmed action; None while it continues.
 
@@ -63,9 +64,13 @@ def decide_release(
     settings : ResponseSettings
     now : int
         Nanoseconds since 1970 UTC.
+    succeeded : int or None, optional
+        When the step for which the machine was drained was carried out with success.
     """
     if action.state not in (ActionState.HOLDING, ActionState.DRAINED):
         return None
+    if succeeded is not None and action.state is ActionState.DRAINED:
+        return _release_by_check(action, check, "the step was carried out", since=succeeded)
     over = release_due_at(action, incident)
     if over is not None and now < over:
         return None
@@ -110,8 +115,10 @@ def _release_prediction(
     return _release_by_check(action, check, words)
 
 
-def _release_by_check(action: Action, check: CheckVerdict | None, words: str) -> Release:
-    if check is None or check.at < action.changed_at:
+def _release_by_check(
+    action: Action, check: CheckVerdict | None, words: str, since: Nanoseconds | None = None
+) -> Release:
+    if check is None or check.at < (action.changed_at if since is None else since):
         return Release(ReleaseMethod.CHECK, f"{words}: the site's check runs before its return")
     if check.passed:
         return Release(ReleaseMethod.UNDO, f"{words}: the check passed")

@@ -12,7 +12,7 @@ from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.step import Step
 
-__all__ = ["MachineHistory", "count_taken", "escalate"]
+__all__ = ["MachineHistory", "count_taken", "escalate", "next_after_failure"]
 
 _NEVER_TAKEN = frozenset({ActionState.FAILED, ActionState.EXPIRED})
 _LADDER = list(Step)
@@ -29,11 +29,14 @@ class MachineHistory:
     actions : sequence of Action
     now : int
         Nanoseconds since 1970 UTC.
+    begun : sequence of (Step, int)
+        Steps that began after a milder one had failed, and when.
     """
 
     findings: Sequence[Finding]
     actions: Sequence[Action]
     now: Nanoseconds
+    begun: Sequence[tuple[Step, Nanoseconds]] = ()
 
 
 def escalate(
@@ -63,13 +66,38 @@ def escalate(
 
 def count_taken(step: Step, history: MachineHistory, *, within: Nanoseconds) -> int:
     """Return how often a step was taken and ended on this machine within a span."""
-    return sum(
+    later = sum(
+        other is step and history.now - within <= at <= history.now for other, at in history.begun
+    )
+    return later + sum(
         action.step is step
         and not action.open
         and action.state not in _NEVER_TAKEN
         and history.now - within <= action.at <= history.now
         for action in history.actions
     )
+
+
+def next_after_failure(
+    failed: Step, history: MachineHistory, *, at_most: Step, most: int, within: Nanoseconds
+) -> Step | None:
+    """Return the next harder step after one that failed; None if a person has to decide.
+
+    A failure never leads to `replace`, which destroys disks and evidence.
+
+    Parameters
+    ----------
+    failed : Step
+    history : MachineHistory
+    at_most : Step
+        Upper bound by the evidence.
+    most, within : int
+        A step is carried out at most `most` times within `within` nanoseconds.
+    """
+    step = _next_stronger(failed)
+    if step is Step.REPLACE or step.rank > at_most.rank:
+        return None
+    return None if count_taken(step, history, within=within) >= most else step
 
 
 def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tuple[Step, str]]:

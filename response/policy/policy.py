@@ -10,7 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.certain_damage import is_certain
-from forewarn.response.policy.escalation import MachineHistory, count_taken, escalate
+from forewarn.response.policy.escalation import (
+    MachineHistory,
+    count_taken,
+    escalate,
+    next_after_failure,
+)
 from forewarn.response.policy.inhibition import drop_inhibited
 from forewarn.response.policy.policy_rule import Rule, SeverityDefault, XidRule, xid_code
 from forewarn.response.state.action import Action
@@ -224,6 +229,16 @@ class Policy:
         if not judged:
             return PolicyChoice(Severity.NOTICE, Step.TELL, None, "no finding may be acted on")
         return self._chosen(judged, history)
+
+    def step_after_failure(
+        self, failed: Step, incident: Incident, history: MachineHistory
+    ) -> Step | None:
+        """Return the next harder step after one that failed; None if a person has to decide."""
+        bounds = [self.rule(finding).at_most for finding in incident.findings]
+        at_most = max(bounds, key=lambda step: step.rank, default=Step.TELL)
+        return next_after_failure(
+            failed, history, at_most=at_most, most=self.most, within=self.within
+        )
 
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
         """Return the findings that are valid for actions."""

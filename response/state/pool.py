@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.response.state.site_step import SiteStep
+from forewarn.response.state.step import Step
 
 __all__ = ["Limits", "Pool", "PoolMode", "share_to_count"]
 
@@ -82,9 +85,15 @@ class Pool:
     control : float
         Holdout: share of drains by prediction alone that are not carried out, to measure precision.
     limits : Limits
+    steps : mapping of Step to SiteStep
+        Commands of the steps that the loop carries out; a person carries out the others.
+    replaces : bool
+        Whether `replace` is carried out without approval.
     """
 
     name: str
     mode: PoolMode = PoolMode.OBSERVE
     control: float = 0.0
     limits: Limits = Limits()
+    steps: Mapping[Step, SiteStep] = field(default_factory=dict)
+    replaces: bool = False

@@ -9,6 +9,7 @@ from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_entries import ActionChange
 from forewarn.pipelines.incidents.ledger.service_log import read_service
+from forewarn.pipelines.incidents.ledger.step_changes import read_changes
 from forewarn.pipelines.incidents.loop.check_process import (
     BEGUN,
     FAILED,
@@ -21,14 +22,24 @@ from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.follow_up.outcome_assessment import GroundTruth, assess_outcome, can_close
 from forewarn.response.follow_up.release import CheckVerdict, ReleaseMethod, decide_release
+from forewarn.response.follow_up.step_progress import succeeded_at
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.response_settings import ResponseSettings
+from forewarn.response.state.site_step import REMEDIES
 from forewarn.response.state.step import Step
 
-__all__ = ["IncidentCloser"]
+__all__ = ["IncidentCloser", "last_check"]
 
 _MAX_PARALLEL_CHECKS = 8  # site checks, each in its own process
+
+
+def last_check(ledger: Ledger, action: int) -> CheckVerdict | None:
+    """Return the last result of a site check during an action; None if there is none."""
+    for change in reversed(ledger.action_states(action)):
+        if change.detail.startswith((PASSED, FAILED)):
+            return CheckVerdict(change.detail.startswith(PASSED), change.at)
+    return None
 
 
 @dataclass(slots=True)
@@ -54,8 +65,15 @@ class IncidentCloser:
 
     def release(self, action: Action, incident: Incident, now: Nanoseconds) -> None:
         """Return a machine to service if its action is over, after the site check."""
-        last = self._last_check(action)
-        decision = decide_release(action, incident, check=last, settings=self.settings, now=now)
+        changes = read_changes(self.ledger, action.id) if action.step in REMEDIES else []
+        decision = decide_release(
+            action,
+            incident,
+            check=last_check(self.ledger, action.id),
+            settings=self.settings,
+            now=now,
+            succeeded=succeeded_at(changes),
+        )
         if decision is None or decision.way is ReleaseMethod.KEEP:
             return
         if decision.way is ReleaseMethod.CHECK and self.check is None and action.step is Step.CHECK:
@@ -73,12 +91,6 @@ class IncidentCloser:
             self.driver.undo(releasing)
         except DriverError as error:
             note(f"{action.machine}: release failed, will retry ({error})")
-
-    def _last_check(self, action: Action) -> CheckVerdict | None:
-        for change in reversed(self.ledger.action_states(action.id)):
-            if change.detail.startswith((PASSED, FAILED)):
-                return CheckVerdict(change.detail.startswith(PASSED), change.at)
-        return None
 
     def _recent_check_changes(
         self, check: SiteCheck, action: Action, now: Nanoseconds

@@ -12,6 +12,7 @@ from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labe
 from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
+from forewarn.pipelines.incidents.ledger.step_changes import read_requests, request_text
 from forewarn.pipelines.incidents.loop.action_executor import (
     apply_transitions,
     finish_marks,
@@ -24,6 +25,7 @@ from forewarn.pipelines.incidents.loop.responder_health import read_responder_he
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.round_metrics import set_clocks, set_machines, set_waits
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
+from forewarn.pipelines.incidents.loop.step_runner import StepRunner
 from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.sources.diagnosis_findings import diagnosis_ends
@@ -140,7 +142,9 @@ class Responder:
         self._follow(fleet, clocks)
         self._merge_shared(fleet, now)
         self._record_service(fleet, now)
-        decided = self._decide(fleet, gathered, clocks)
+        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
+        situation = self._situation(fleet, incidents, gathered, clocks)
+        decided = self._decide(incidents, self._with_steps(situation))
         self._close(now)
         diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
@@ -314,6 +318,17 @@ class Responder:
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
         finish_marks(self.ledger, self.driver, fleet.machines)
 
+    def _with_steps(self, situation: Situation) -> Situation:
+        """Carry out steps on drained machines, and alert people that are asked to."""
+        if self.driver is None:
+            return situation
+        StepRunner(self.ledger, situation).advance()
+        requests = read_requests(self.ledger)
+        alerts = {f"action {number}": request.detail for number, request in requests.items()}
+        LoopAlerts(self.ledger, self.warn).raise_new(alerts, situation.now)
+        texts = {number: request_text(request) for number, request in requests.items()}
+        return replace(situation, requests=texts)
+
     def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Merge incidents of one event on many machines into a shared incident."""
         machines = {machine.name: machine for machine in fleet.machines}
@@ -354,12 +369,8 @@ class Responder:
 
     # --- deciding ---------------------------------------------------------------------------------
 
-    def _decide(
-        self, fleet: Fleet, gathered: GatheredFindings, clocks: ClockReadings
-    ) -> list[LoopDecision]:
+    def _decide(self, incidents: Sequence[Incident], situation: Situation) -> list[LoopDecision]:
         """Decide on each open incident, the most urgent first, and start actions."""
-        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
-        situation = self._situation(fleet, incidents, gathered, clocks)
         decided = []
         for incident in incidents:
             decision = decide_manual_drain(incident, situation) or decide(incident, situation)
@@ -370,7 +381,7 @@ class Responder:
                 blocked = self._act(incident, decision, situation)
                 if blocked is not None:
                     decision, new = blocked, self.ledger.decide(blocked)
-                situation = replace(situation, recent=self._recent(clocks.now))
+                situation = replace(situation, recent=self._recent(situation.now))
             decided.append(LoopDecision(incident, decision, new))
         if self.driver is not None:
             self._measure(situation, decided)

@@ -10,6 +10,7 @@ from itertools import takewhile
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.step_changes import read_requests
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.metrics.declarations import (
     ACTIONS_WITHOUT_MARK,
@@ -27,11 +28,9 @@ from forewarn.response.state.clock_readings import ClockReadings
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
-from forewarn.response.state.step import Step
 
 __all__ = ["set_clocks", "set_machines", "set_waits", "write_round"]
 
-_REPAIRS = frozenset({Step.RESET, Step.RESTART, Step.REPLACE})
 _MARKED = frozenset({ActionState.HOLDING, ActionState.DRAINED})
 
 Decided = Sequence[tuple[Incident, Decision]]
@@ -108,7 +107,10 @@ def set_waits(
         }
     metrics.replace(FATAL_IN_SERVICE, {(ruling,): len(names) for ruling, names in fatal.items()})
     waits: dict[tuple[str, ...], float] = {}
-    for pool, step, since in [*_proposals(decided, ledger, fleet), *_repairs(open_actions)]:
+    for pool, step, since in [
+        *_proposals(decided, ledger, fleet),
+        *_requests(ledger, open_actions),
+    ]:
         waits[pool, step] = max(waits.get((pool, step), 0.0), (now - since) / SECOND)
     metrics.replace(PERSON_WAIT, waits)
 
@@ -127,11 +129,13 @@ def _proposals(
         yield (machine.pool or "" if machine else ""), str(decision.step), since
 
 
-def _repairs(open_actions: Iterable[Action]) -> Iterator[tuple[str, str, Nanoseconds]]:
-    """Yield pool, step and start of each drained machine that waits for its repair."""
-    for action in open_actions:
-        if action.state is ActionState.DRAINED and action.step in _REPAIRS:
-            yield action.pool, str(action.step), action.changed_at
+def _requests(
+    ledger: Ledger, open_actions: Iterable[Action]
+) -> Iterator[tuple[str, str, Nanoseconds]]:
+    """Yield pool, step and start of each request to a person about a drained machine."""
+    pools = {action.id: action.pool for action in open_actions}
+    for number, request in read_requests(ledger).items():
+        yield pools.get(number, ""), str(request.step), request.at
 
 
 def write_round(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.features.time_units import DAY, MINUTE, Nanoseconds
 from forewarn.pipelines.config.settings import Settings, SettingsError, parse_settings
 from forewarn.response.state.pool import Limits, Pool, PoolMode
+from forewarn.response.state.step import Step
 
 
 def _respond(**table: object) -> Settings:
@@ -37,6 +38,13 @@ def test_pool_limits_apply_with_fleet_limits() -> None:
         ({"freeze": [["2025-02-01", "2025-01-01"]]}, "ends before it begins"),
         ({"certificate": "c.pem"}, "belong together"),
         ({"ledger": ""}, "respond.ledger"),
+        ({"pools": {"a": {"steps": {"drain": {"command": ["x"]}}}}}, "respond.pools.a.steps.drain"),
+        ({"pools": {"a": {"steps": {"reset": {"command": []}}}}}, "respond.pools.a.steps.reset"),
+        ({"pools": {"a": {"steps": {"reset": {}}}}}, "respond.pools.a.steps.reset.command"),
+        ({"pools": {"a": {"steps": {"reset": {"command": "x"}}}}}, "steps.reset.command"),
+        ({"pools": {"a": {"steps": {"reset": {"command": ["{gpu}"]}}}}}, "has {gpu}, expected"),
+        ({"pools": {"a": {"steps": {"reset": {"command": ["x"]}}}}}, "`respond.check` is empty"),
+        ({"pools": {"a": {"replace": "yes"}}}, "respond.pools.a.replace"),
         ({"job_folder": "/jobs"}, "`respond.job_folder` is '/jobs', expected a path that ends in"),
         ({"job_folder": "/jobs/{task}/x"}, "`respond.job_folder` is '/jobs/{task}/x', expected"),
     ],
@@ -45,6 +53,16 @@ def test_contradictory_settings_are_refused(table: dict[str, object], words: str
     with pytest.raises(SettingsError, match=r"^my\.toml: ") as caught:
         _respond(**table)
     assert words in str(caught.value)
+
+
+def test_step_timeouts_differ_by_step() -> None:
+    steps = {step: {"command": ["x"]} for step in ("reset", "restart")}
+    pools = {"train": {"steps": steps | {"replace": {"command": ["x"], "timeout": "2h"}}}}
+    pool = _respond(check=["true"], pools=pools).respond.pool("train")
+    minutes = {step: command.timeout // MINUTE for step, command in pool.steps.items()}
+    assert minutes == {Step.RESET: 10, Step.RESTART: 30, Step.REPLACE: 120}
+    assert all(command.needs_idle for command in pool.steps.values())
+    assert not pool.replaces
 
 
 def test_freeze_is_a_utc_span() -> None:
