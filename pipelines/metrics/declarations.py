@@ -31,10 +31,12 @@ __all__ = [
     "FATAL_IN_SERVICE",
     "FINDINGS",
     "FLEET_GPUS",
+    "GPUS_OUT",
     "INGESTED_EVENTS",
     "INGESTED_FAILURES",
     "INGESTED_READINGS",
     "ISOLATIONS",
+    "ISOLATION_DELAY",
     "JOB_SUCCESS_TIME",
     "LEDGER_UP",
     "LIST_EXPECTED_FAILURES",
@@ -48,6 +50,8 @@ __all__ = [
     "MESSAGE_AGE",
     "OPEN_ACTIONS",
     "OPEN_INCIDENTS",
+    "OUTCOMES",
+    "OVERRIDES",
     "PERSON_WAIT",
     "REFUSED",
     "RETRAIN_PROMOTED",
@@ -111,6 +115,21 @@ ISOLATIONS: Final = counter(
     by=("forewarn", "person"),
     pool=(),
 )
+ISOLATION_DELAY: Final = counter(
+    "forewarn_respond_isolation_delay_seconds",
+    "Time from the first finding of an incident in the ledger to its isolation, summed over the "
+    "isolations.",
+    by=("forewarn", "person"),
+    pool=(),
+)
+OVERRIDES: Final = counter(
+    "forewarn_respond_overrides", "Actions that a manual change undid or replaced."
+)
+OUTCOMES: Final = gauge(
+    "forewarn_respond_outcomes",
+    "Outcomes of incidents in the ledger; a corrected one counts again.",
+    outcome=("confirmed", "not_confirmed", "unknown"),
+)
 MACHINES: Final = gauge(
     "forewarn_respond_machines",
     "GPU machines of a pool, and those of them that are out of service for any reason.",
@@ -120,6 +139,13 @@ MACHINES: Final = gauge(
 MACHINES_OUT: Final = gauge(
     "forewarn_respond_machines_out",
     "GPU machines out of service, by who took them out.",
+    owner=("forewarn", "other"),
+    pool=(),
+)
+GPUS_OUT: Final = gauge(
+    "forewarn_respond_gpus_out",
+    "GPUs of the machines out of service, by who took them out; the mean over a time gives lost "
+    "GPU-hours.",
     owner=("forewarn", "other"),
     pool=(),
 )
@@ -262,7 +288,8 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
             OPEN_INCIDENTS,
             DECISIONS,
         ),
-        *(OPEN_ACTIONS, ISOLATIONS, MACHINES, MACHINES_OUT, FATAL_IN_SERVICE, PERSON_WAIT),
+        *(OPEN_ACTIONS, ISOLATIONS, ISOLATION_DELAY, OVERRIDES, OUTCOMES, MACHINES),
+        *(MACHINES_OUT, GPUS_OUT, FATAL_IN_SERVICE, PERSON_WAIT),
         *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, MESSAGE_AGE, REFUSED),
     ),
     "collect": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from typing import Final
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -13,6 +14,8 @@ from forewarn.pipelines.incidents.api.ledger_counts import (
     DecisionCounts,
     count_isolations,
     count_open_incidents,
+    count_outcomes,
+    count_overrides,
 )
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
@@ -24,11 +27,14 @@ from forewarn.pipelines.metrics.declarations import (
     BEAT_TIME,
     DECISIONS,
     FINDINGS,
+    ISOLATION_DELAY,
     ISOLATIONS,
     LEDGER_UP,
     MESSAGE_AGE,
     OPEN_ACTIONS,
     OPEN_INCIDENTS,
+    OUTCOMES,
+    OVERRIDES,
     REFUSED,
     SOURCES,
 )
@@ -36,6 +42,7 @@ from forewarn.pipelines.runtime.alerts import oldest_unsent_seconds
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 from forewarn.response.state.action import ENDED_STATES, ActionState
 from forewarn.response.state.decision import Ruling
+from forewarn.response.state.incident import Outcome
 
 __all__ = ["HEARTBEATS", "RespondMetrics"]
 
@@ -58,8 +65,12 @@ class RespondMetrics(ServiceMetrics):
         super().__init__(SOURCES["respond"], REFUSED)
         self._read_at = -_CACHE_NS
         self._decisions = DecisionCounts()
-        self._no_isolations = {(by, pool): 0 for by in ISOLATIONS.labels["by"] for pool in pools}
-        self.replace(ISOLATIONS, self._no_isolations)
+        keys = product(ISOLATIONS.labels["by"], pools)
+        self._no_isolations: dict[tuple[str, str], tuple[int, float]] = dict.fromkeys(
+            keys, (0, 0.0)
+        )
+        self.replace(ISOLATIONS, dict.fromkeys(self._no_isolations, 0))
+        self.replace(ISOLATION_DELAY, dict.fromkeys(self._no_isolations, 0))
         self.set(LEDGER_UP, 0)
 
     def count_findings(self, counts: RecordedCounts) -> None:
@@ -80,7 +91,7 @@ class RespondMetrics(ServiceMetrics):
             self._read(ledger, switch, now)
         except LedgerError:
             self.set(LEDGER_UP, 0)
-            self.clear(OPEN_INCIDENTS, OPEN_ACTIONS, BEAT_AGE, BEAT_TIME, ACTING)
+            self.clear(OPEN_INCIDENTS, OPEN_ACTIONS, OUTCOMES, BEAT_AGE, BEAT_TIME, ACTING)
         else:
             self.set(LEDGER_UP, 1)
 
@@ -92,6 +103,7 @@ class RespondMetrics(ServiceMetrics):
         decided = {(r,): n for r, n in self._decisions.read(ledger).items() if r in set(Ruling)}
         heartbeats = {(name,): ledger.last_heartbeat(name) for name in HEARTBEATS}
         isolations = self._no_isolations | count_isolations(ledger)
+        overrides, outcomes = count_overrides(ledger), count_outcomes(ledger)
         acting = switch.off() is None
         self.replace(OPEN_INCIDENTS, rulings)
         self.replace(OPEN_ACTIONS, open_states)
@@ -99,7 +111,10 @@ class RespondMetrics(ServiceMetrics):
         self.replace(BEAT_AGE, {key: _age(at, now) for key, at in heartbeats.items()})
         times = {key: at / SECOND for key, at in heartbeats.items() if at is not None}
         self.replace(BEAT_TIME, times)
-        self.replace(ISOLATIONS, isolations)
+        self.replace(ISOLATIONS, {key: count for key, (count, _) in isolations.items()})
+        self.replace(ISOLATION_DELAY, {key: delay for key, (_, delay) in isolations.items()})
+        self.set(OVERRIDES, overrides)
+        self.replace(OUTCOMES, {(kind,): outcomes.get(kind, 0) for kind in Outcome})
         self.set(ACTING, acting)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -16,6 +16,7 @@ from forewarn.pipelines.metrics.declarations import (
     ACTIONS_WITHOUT_MARK,
     CLOCK_OFFSET,
     FATAL_IN_SERVICE,
+    GPUS_OUT,
     MACHINES,
     MACHINES_OUT,
     PERSON_WAIT,
@@ -46,7 +47,7 @@ def set_clocks(metrics: MetricValues, clocks: ClockReadings) -> None:
 def set_machines(
     metrics: MetricValues,
     fleet: Iterable[Machine],
-    pools: Iterable[str],
+    pools: Collection[str],
     *,
     open_actions: Iterable[Action],
 ) -> None:
@@ -57,26 +58,32 @@ def set_machines(
     metrics : MetricValues
     fleet : iterable of Machine
         As read in this round.
-    pools : iterable of str
+    pools : collection of str
         Others are not counted: forewarn does not act on them.
     open_actions : iterable of Action
         Those of earlier rounds.
     """
     machines = {machine.name: machine for machine in fleet}
-    counted = [machine for machine in machines.values() if machine.gpus > 0]
-    size = Counter(machine.pool for machine in counted)
-    out = Counter(machine.pool for machine in counted if machine.out)
-    ours = Counter(machine.pool for machine in counted if machine.out and machine.action)
-    both = [(pool, size[pool], out[pool], ours[pool]) for pool in pools]
-    metrics.replace(
-        MACHINES,
-        {("all", pool): n for pool, n, _, _ in both} | {("out", pool): n for pool, _, n, _ in both},
-    )
-    own = {("forewarn", pool): n for pool, _, _, n in both}
-    others = {("other", pool): n_out - n_ours for pool, _, n_out, n_ours in both}
-    metrics.replace(MACHINES_OUT, own | others)
+    counted = [m for m in machines.values() if m.gpus > 0 and m.pool in set(pools)]
+    out = [
+        (_owner(machine), machine.pool or "", machine.gpus) for machine in counted if machine.out
+    ]
+    no_size = {(state, pool): 0 for state in MACHINES.labels["state"] for pool in pools}
+    no_owner = {(owner, pool): 0 for owner in MACHINES_OUT.labels["owner"] for pool in pools}
+    sizes = Counter(("all", machine.pool or "") for machine in counted)
+    sizes.update(("out", pool) for _, pool, _ in out)
+    gpus_out = Counter[tuple[str, str]]()
+    for owner, pool, gpus in out:
+        gpus_out[owner, pool] += gpus
+    metrics.replace(MACHINES, no_size | sizes)
+    metrics.replace(MACHINES_OUT, no_owner | Counter((owner, pool) for owner, pool, _ in out))
+    metrics.replace(GPUS_OUT, no_owner | gpus_out)
     unmarked = [a for a in open_actions if _lacks_mark(a, machines.get(a.machine))]
     metrics.set(ACTIONS_WITHOUT_MARK, len(unmarked))
+
+
+def _owner(machine: Machine) -> str:
+    return "other" if machine.action is None else "forewarn"
 
 
 def _lacks_mark(action: Action, machine: Machine | None) -> bool:

@@ -61,7 +61,23 @@ def test_isolations_and_machines_are_counted(rig: Rig) -> None:
     assert after['machines{pool="train",state="out"}'] == 2
     assert after['machines_out{owner="forewarn",pool="train"}'] == 1
     assert after['machines_out{owner="other",pool="train"}'] == 1
+    assert after['gpus_out{owner="other",pool="train"}'] == 8
     assert after['decisions_total{ruling="act"}'] == 1
+
+
+@pytest.mark.parametrize("mode", ["act"])
+def test_delay_and_overrides_come_from_ledger(rig: Rig) -> None:
+    assert values(rig)['isolation_delay_seconds_total{by="forewarn",pool="train"}'] == 0
+    rig.report("xid 79")
+    rig.once(20)
+    assert values(rig)['isolation_delay_seconds_total{by="forewarn",pool="train"}'] == 1200
+    assert values(rig)["overrides_total"] == 0
+    rig.driver.set("m0", ServiceState.IN_SERVICE)  # a person takes the mark away
+    rig.once(1)
+    after = values(rig)
+    assert after["overrides_total"] == 1
+    assert after['isolations_total{by="forewarn",pool="train"}'] == 1
+    assert after['outcomes{outcome="confirmed"}'] == 0
 
 
 @pytest.mark.parametrize("mode", ["propose"])
