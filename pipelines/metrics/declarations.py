@@ -39,6 +39,7 @@ __all__ = [
     "ISOLATION_DELAY",
     "JOB_SUCCESS_TIME",
     "LEDGER_UP",
+    "LIMIT_USED",
     "LIST_EXPECTED_FAILURES",
     "LIST_FLAGGED",
     "LIST_MODEL_TIME",
@@ -147,6 +148,12 @@ GPUS_OUT: Final = gauge(
     "GPUs of the machines out of service, by who took them out; the mean over a time gives lost "
     "GPU-hours.",
     owner=("forewarn", "other"),
+    pool=(),
+)
+LIMIT_USED: Final = gauge(
+    "forewarn_respond_limit_used_ratio",
+    "Used part of a limit: 1 blocks the next drain, +Inf permits none.",
+    limit=("share", "fleet_rate"),
     pool=(),
 )
 FATAL_IN_SERVICE: Final = gauge(
@@ -289,7 +296,7 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
             DECISIONS,
         ),
         *(OPEN_ACTIONS, ISOLATIONS, ISOLATION_DELAY, OVERRIDES, OUTCOMES, MACHINES),
-        *(MACHINES_OUT, GPUS_OUT, FATAL_IN_SERVICE, PERSON_WAIT),
+        *(MACHINES_OUT, GPUS_OUT, LIMIT_USED, FATAL_IN_SERVICE, PERSON_WAIT),
         *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, MESSAGE_AGE, REFUSED),
     ),
     "collect": (

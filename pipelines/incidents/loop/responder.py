@@ -35,7 +35,7 @@ from forewarn.pipelines.incidents.sources.finding_sources import (
     gather_findings,
 )
 from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
-from forewarn.pipelines.metrics.declarations import MARKS_WITHOUT_ACTION
+from forewarn.pipelines.metrics.declarations import LIMIT_USED, MARKS_WITHOUT_ACTION
 from forewarn.pipelines.runtime.alerts import alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
@@ -52,6 +52,7 @@ from forewarn.response.decision.interlocks import (
     active_interlocks,
     missing_heartbeats,
 )
+from forewarn.response.decision.limit_use import limit_use
 from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
 from forewarn.response.decision.manual_drain import decide_manual_drain
 from forewarn.response.decision.situation import Situation, group_by_machine
@@ -393,6 +394,8 @@ class Responder:
         machines = list(situation.fleet.values())
         earlier = [action for action in open_actions if action.at < now]
         set_machines(self.metrics, machines, self.site.pools, open_actions=earlier)
+        used = limit_use(self.site.pools, machines, self._recent(now), now)
+        self.metrics.replace(LIMIT_USED, used)
         pairs = [(item.incident, item.decision) for item in decided]
         set_waits(
             *(self.metrics, pairs, self.ledger, situation.fleet), open_actions=open_actions, now=now

@@ -27,6 +27,7 @@ def site(
     ended = fleet["gpu_serial"].eq("S003") & (fleet["timestamp"] >= "2025-01-12 12:00")
     write(fleet[~ended], folder / "records")
     text = config_text + '[site]\nmetrics = "prom"\nrecords = "records"\nlists = "lists"\n'
+    text += "[respond.pools.train]\n"
     (folder / "forewarn.toml").write_text(text)
     failures = pd.DataFrame({"gpu_serial": ["S001"], "failed_at": ["2025-01-12T12:00:00Z"]})
     failures.to_csv(folder / "failures.csv", index=False)
@@ -82,6 +83,13 @@ def test_ingestion_counts_what_is_new(run: Callable[..., dict[str, float]], tmp_
     out = str(tmp_path / "records")
     ingested = run("ingest", "--raw", str(tmp_path / "raw"), "--out", out)
     assert ingested["forewarn_ingest_new_readings"] == 1
+
+
+def test_round_without_api_writes_file(run: Callable[..., dict[str, float]]) -> None:
+    values = run("respond", "--once")
+    assert values["forewarn_respond_ledger_up"] == values["forewarn_respond_acting"] == 1
+    assert values['forewarn_respond_beat_age_seconds{beat="loop"}'] < 60
+    assert values['forewarn_respond_isolations_total{by="forewarn",pool="train"}'] == 0
 
 
 def test_retraining_reports_its_outcome() -> None:

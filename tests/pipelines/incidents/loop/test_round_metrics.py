@@ -61,6 +61,8 @@ def test_isolations_and_machines_are_counted(rig: Rig) -> None:
     assert after['machines{pool="train",state="out"}'] == 2
     assert after['machines_out{owner="forewarn",pool="train"}'] == 1
     assert after['machines_out{owner="other",pool="train"}'] == 1
+    assert after['limit_used_ratio{limit="fleet_rate",pool="train"}'] == 1 / 2
+    assert after['limit_used_ratio{limit="share",pool="train"}'] == 0  # the damage is certain
     assert after['gpus_out{owner="other",pool="train"}'] == 8
     assert after['decisions_total{ruling="act"}'] == 1
 
