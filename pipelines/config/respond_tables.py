@@ -28,12 +28,15 @@ Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 class StepTable(StrictTable):
     """How the loop carries out a step on a drained machine."""
 
-    command: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+    command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    scheduler: bool = False
     timeout: Duration | None = None
     needs_idle: bool = True
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if bool(self.command) == self.scheduler:
+            raise ValueError("expected either `command` or `scheduler = true`")
         fields = {name for part in self.command for name in re.findall(r"\{(\w*)\}", part)}
         unknown = fields - {"machine", "gpu_serial", "action"}
         if unknown:
@@ -176,15 +179,24 @@ class RespondTable(StrictTable):
                 "`respond.kubernetes.lease` needs a ledger that several responders reach, expected "
                 f"PostgreSQL, found {self.ledger!r}"
             )
-        unchecked = [name for name, table in self.pools.items() if table.steps and not self.check]
-        if unchecked:
-            raise ValueError(
-                f"`respond.pools.{unchecked[0]}.steps` has commands and `respond.check` is empty, "
-                "expected a check of the machine after a step"
-            )
+        self._check_steps()
         if any(end <= begin for begin, end in self.frozen):
             raise ValueError("`respond.freeze` has a span that ends before it begins")
         return self
+
+    def _check_steps(self) -> None:
+        for name, table in self.pools.items():
+            if table.steps and not self.check:
+                raise ValueError(
+                    f"`respond.pools.{name}.steps` has commands and `respond.check` is empty, "
+                    "expected a check of the machine after a step"
+                )
+            by_scheduler = {step for step, row in table.steps.items() if row.scheduler}
+            if by_scheduler and (by_scheduler != {"restart"} or self.driver != "slurm"):
+                raise ValueError(
+                    f"`respond.pools.{name}.steps.{min(by_scheduler)}` has `scheduler = true`, "
+                    "expected a command: only Slurm can carry out a step, and only `restart`"
+                )
 
     @property
     def frozen(self) -> tuple[tuple[Nanoseconds, Nanoseconds], ...]:

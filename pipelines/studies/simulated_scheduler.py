@@ -80,6 +80,14 @@ class SimulatedScheduler:
     def reserve(self, action: Action) -> None:
         """Do nothing: checks are not simulated."""
 
+    def restart(self, action: Action) -> None:
+        """Do nothing: restarts are not simulated."""
+
+    def restarted(self, action: Action) -> bool:
+        """Return False: no machine was restarted."""
+        del action
+        return False
+
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue the job of a machine."""
         if jobs:

@@ -179,7 +179,8 @@ def _begin(progress: StepProgress, step: Step, now: Nanoseconds) -> StepChange |
     if any(c.step is step and c.event is StepEvent.BEGUN for c in progress.changes):
         words = f"a person must look at {action.machine}: {step} was carried out before"
         return _ask(progress, step, words, now)
-    return StepChange(step, StepEvent.BEGUN, " ".join(command.command[:1]), now)
+    by = next(iter(command.command), "by the scheduler")
+    return StepChange(step, StepEvent.BEGUN, by, now)
 
 
 def _lost(progress: StepProgress, begun: StepChange, now: Nanoseconds) -> StepChange | None:

@@ -23,12 +23,12 @@ DEFAULT_TIMEOUTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SiteStep:
-    """Command of a step.
+    """How a step is carried out.
 
     Attributes
     ----------
     command : tuple of str
-        Program and arguments, run without a shell.
+        Program and arguments, run without a shell; empty if the scheduler carries it out.
     timeout : int
         Nanoseconds after which it counts as failed.
     needs_idle : bool

@@ -323,7 +323,7 @@ class Responder:
         """Carry out steps on drained machines, and alert people that are asked to."""
         if self.driver is None:
             return situation
-        StepRunner(self.ledger, situation).advance()
+        StepRunner(self.ledger, situation, self.driver).advance()
         requests = read_requests(self.ledger)
         alerts = {f"action {number}": request.detail for number, request in requests.items()}
         LoopAlerts(self.ledger, self.warn).raise_new(alerts, situation.now)

@@ -9,6 +9,11 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.step_changes import read_changes, record_change
 from forewarn.pipelines.incidents.loop.incident_closer import last_check
 from forewarn.pipelines.incidents.loop.step_process import StepJob, start_step
+from forewarn.pipelines.incidents.schedulers.driver import (
+    Driver,
+    DriverError,
+    DriverTimeoutError,
+)
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.decision.situation import Situation
 from forewarn.response.follow_up.step_progress import (
@@ -37,10 +42,13 @@ class StepRunner:
     ledger : Ledger
     situation : Situation
         Its interlocks include the kill switch.
+    driver : Driver
+        Carries out the steps without a command.
     """
 
     ledger: Ledger
     situation: Situation
+    driver: Driver
 
     def advance(self) -> None:
         """Begin the next step of each open action, or ask a person for it.
@@ -67,7 +75,7 @@ class StepRunner:
             history = self._history(action)
             return self.situation.policy.step_after_failure(failed, incident, history)
 
-        change = next_change(progress, harder, now=self.situation.now)
+        change = self._restarted(progress) or next_change(progress, harder, now=self.situation.now)
         if change is None:
             return
         if change.event is not StepEvent.BEGUN:
@@ -103,7 +111,35 @@ class StepRunner:
         ]
         return MachineHistory((), earlier, self.situation.now, begun)
 
+    def _restarted(self, progress: StepProgress) -> StepChange | None:
+        """Return the success of a restart by the scheduler, once it shows."""
+        last = progress.last
+        command = progress.commands.get(last.step) if last else None
+        if last is None or last.event is not StepEvent.BEGUN or command is None or command.command:
+            return None
+        try:
+            is_restarted = self.driver.restarted(progress.action)
+        except DriverError as error:
+            note(f"{progress.action.machine}: not known whether it restarted ({error})")
+            return None
+        if not is_restarted:
+            return None
+        return StepChange(last.step, StepEvent.SUCCEEDED, "it answers again", self.situation.now)
+
     def _start(self, action: Action, change: StepChange, command: SiteStep) -> None:
+        """Start a step that is recorded as begun."""
+        if command.command:
+            self._run_command(action, change, command)
+            return
+        try:
+            self.driver.restart(action)
+        except DriverTimeoutError as error:
+            note(f"{action.machine}: no answer about its restart, will be read back ({error})")
+        except DriverError as error:
+            refused = StepChange(change.step, StepEvent.FAILED, str(error), change.at)
+            record_change(self.ledger, action, refused)
+
+    def _run_command(self, action: Action, change: StepChange, command: SiteStep) -> None:
         try:
             start_step(
                 StepJob(

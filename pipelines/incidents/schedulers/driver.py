@@ -95,6 +95,28 @@ class Driver(Protocol):
         """
         ...
 
+    def restart(self, action: Action) -> None:
+        """Restart an empty machine that this action has drained.
+
+        Its mark stays until `undo`: meanwhile only checks can run on it.
+
+        Raises
+        ------
+        DriverError
+            As in `reserve`, or if the scheduler cannot restart machines.
+        """
+        ...
+
+    def restarted(self, action: Action) -> bool:
+        """Tell whether the restart of `restart` has ended, and the machine answers.
+
+        Raises
+        ------
+        DriverError
+            As in `read`.
+        """
+        ...
+
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue jobs of a machine that is drained with a deadline, or immediately.
 

@@ -26,6 +26,9 @@ class MemoryDriver:
         Its clock, which shows `now`, is part of a reading.
     calls : list of str
         Every requested change.
+    restart_refusal : str
+        Why it restarts no machine; empty if it does.
+    restarted_machines : set of str
     """
 
     machines: dict[str, Machine]
@@ -34,6 +37,8 @@ class MemoryDriver:
     silent: bool = False
     reports_clock: bool = True
     calls: list[str] = field(default_factory=list)
+    restart_refusal: str = ""
+    restarted_machines: set[str] = field(default_factory=set)
     name: str = "memory"
 
     def read(self) -> Fleet:
@@ -60,6 +65,14 @@ class MemoryDriver:
 
     def reserve(self, action: Action) -> None:
         self.calls.append(f"reserve {action.machine}")
+
+    def restart(self, action: Action) -> None:
+        self.calls.append(f"restart by scheduler {action.machine}")
+        if self.restart_refusal:
+            raise DriverError(self.restart_refusal)
+
+    def restarted(self, action: Action) -> bool:
+        return action.machine in self.restarted_machines
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         self.calls.append(f"evict {' '.join(jobs)}")

@@ -134,6 +134,21 @@ class KubernetesDriver:
         if node is None or marked_by(node, OUT_TAINT) != action.id or self._pods(action.machine):
             raise DriverError(f"{action.machine} is not drained by action {action.id}, or has jobs")
 
+    def restart(self, action: Action) -> None:
+        """Refuse: Kubernetes has no such call.
+
+        Raises
+        ------
+        DriverError
+            Always.
+        """
+        raise DriverError(f"Kubernetes cannot restart {action.machine}, expected a command")
+
+    def restarted(self, action: Action) -> bool:
+        """Return False: nothing was restarted."""
+        del action
+        return False
+
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Evict the pods of jobs from a node that this action has drained.
 

@@ -27,6 +27,7 @@ from forewarn.pipelines.incidents.schedulers.slurm.slurm_output import (
     maintenance_by_node,
     reconfigurations,
     reservation_name,
+    restart_refusal,
 )
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.response.state.action import Action
@@ -157,6 +158,46 @@ class SlurmDriver:
             self._create_reservation(action)
         if drained:
             self._update(node, "state=undrain")
+
+    def restart(self, action: Action) -> None:
+        """Restart a node that this action has drained, in a reservation for its checks.
+
+        The reservation comes first: after the restart Slurm removes the drain and its reason.
+
+        Raises
+        ------
+        DriverError
+            As in `reserve`, and if Slurm is not configured to restart nodes.
+        """
+        refusal = restart_refusal(self._show("config"))
+        if refusal:
+            raise DriverError(refusal)
+        node = self._node(action.machine)
+        if node is None:
+            raise DriverError(f"Slurm has no node {action.machine!r}")
+        reserved = self._has_reservation(action)
+        drained = node.drained and node.action == action.id
+        if not (drained or reserved) or self._jobs_on(node):
+            raise DriverError(f"{node.name} is not drained by action {action.id}, or has jobs")
+        if not reserved:
+            self._create_reservation(action)
+        self.command.change(
+            *("scontrol", "reboot", "ASAP", "nextstate=RESUME"),
+            *(f"reason={drain_reason(action, '')}", node.name),
+        )
+
+    def restarted(self, action: Action) -> bool:
+        """Tell whether a node has resumed in the reservation of `restart`.
+
+        Raises
+        ------
+        DriverError
+            If Slurm does not answer.
+        """
+        node = self._node(action.machine)
+        if node is None or node.drained or node.down or not self._has_reservation(action):
+            return False
+        return not any(flag.startswith(("REBOOT", "NOT_RESPONDING")) for flag in node.flags)
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue jobs of a node that this action has drained.

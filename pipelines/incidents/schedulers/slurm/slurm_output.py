@@ -18,12 +18,16 @@ __all__ = [
     "maintenance_by_node",
     "reconfigurations",
     "reservation_name",
+    "restart_refusal",
 ]
 
 _RESERVATION_PREFIX = "forewarn-"
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _RECONFIGURED = re.compile(r"^\s*REQUEST_RECONFIGURE(?:_\w+)?\s.*?\bcount:(\d+)", re.MULTILINE)
 _AS_OF = re.compile(r"^Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", re.MULTILINE)
+_REBOOT_PROGRAM = re.compile(r"^RebootProgram\s*=\s*(\S+)", re.MULTILINE)
+_RESUME_TIMEOUT = re.compile(r"^ResumeTimeout\s*=\s*(\d+)", re.MULTILINE)
+_MIN_RESUME_SECONDS = 1200  # a node with 8 GPUs takes 10 to 15 minutes to start
 _BOOT = re.compile(r"^BOOT_TIME\s*=\s*(\S+)", re.MULTILINE)
 
 
@@ -95,6 +99,25 @@ def leaf_switches(text: str) -> dict[str, str]:
             nodes = expand(fields.get("Nodes", ""))
             switches |= dict.fromkeys(nodes, fields["SwitchName"])
     return switches
+
+
+def restart_refusal(text: str) -> str:
+    """Return why Slurm cannot restart nodes, from `scontrol show config`; empty if it can.
+
+    Examples
+    --------
+    >>> restart_refusal("RebootProgram = (null)")
+    'slurm.conf: `RebootProgram` is not set, expected a program that restarts a node'
+    """
+    program, timeout = _REBOOT_PROGRAM.search(text), _RESUME_TIMEOUT.search(text)
+    if program is None or program[1] == "(null)":
+        return "slurm.conf: `RebootProgram` is not set, expected a program that restarts a node"
+    seconds = int(timeout[1]) if timeout else 0
+    if seconds < _MIN_RESUME_SECONDS:
+        return (
+            f"slurm.conf: `ResumeTimeout` is {seconds} s, expected at least {_MIN_RESUME_SECONDS} s"
+        )
+    return ""
 
 
 def reservation_name(action: int) -> str:

@@ -318,3 +318,33 @@ def test_pool_may_replace_without_approval(make_rig: Callable[..., Rig]) -> None
     rig.drain()
     rig.settle()
     assert rig.calls() == ["replace m0 GPU-m0"]
+
+
+RESTART = "[respond.pools.train.steps.restart]\nscheduler = true\n"
+
+
+def test_scheduler_restarts_machine_once(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(pool=RESTART)
+    rig.drain("xid 79")
+    rig.once(5)
+    assert rig.details() == ["restart begun: by the scheduler"]
+    rig.driver.restarted_machines.add("m0")
+    rig.once(1)
+    rig.settle()
+    assert rig.details()[1] == "restart succeeded: it answers again"
+    assert rig.driver.calls.count("restart by scheduler m0") == 1
+    assert rig.driver.machines["m0"].state is ServiceState.IN_SERVICE
+
+
+@pytest.mark.parametrize("refusal", ["`RebootProgram` is not set", ""])
+def test_person_is_asked_about_missing_restart(refusal: str, make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(pool=RESTART)
+    rig.driver.restart_refusal = refusal
+    rig.drain("xid 79")
+    for _ in range(9):
+        rig.once(5)
+    lost = "a person must find out whether the restart of m0 was done"
+    refused = f"a person must look at m0: restart had no effect ({refusal})"
+    assert rig.alerts == [refused if refusal else lost]
+    assert rig.driver.calls.count("restart by scheduler m0") == 1
+    assert rig.driver.machines["m0"].state is ServiceState.DRAINED

@@ -56,6 +56,8 @@ SlurmdLogFile={folder}/%n.log
 SlurmdSpoolDir={folder}/%n
 StateSaveLocation={folder}/state
 GresTypes=gpu
+RebootProgram={folder}/reboot
+ResumeTimeout=1200
 {nodes}
 PartitionName=gpu Nodes=ALL Default=YES
 PartitionName=large Nodes=node-[00000-00003]
@@ -109,6 +111,9 @@ class Cluster:
         ]
         values = {"folder": self.folder, "user": self.user, "controller": controller}
         self.conf.write_text(CONF.format(nodes="\n".join(lines), **values))
+        reboot = self.folder / "reboot"
+        reboot.write_text(f"#!/bin/sh\necho restarted >> {self.folder}/restarts\n")
+        reboot.chmod(0o755)
         for number in range(8):
             (self.folder / f"gpu{number}").touch()
         gres = f"NodeName=node-[00000-00015] Name=gpu File={self.folder}/gpu[0-7]\n"
@@ -143,6 +148,12 @@ class Cluster:
     def kill_controller(self) -> None:
         self.send("slurmctld", signal.SIGKILL)
         self._daemons.pop("slurmctld").wait(TIMEOUT_SECONDS)
+
+    def restart_node(self, name: str) -> None:
+        """Restart a node's daemon as after a boot."""
+        self.send(name, signal.SIGKILL)
+        self._daemons.pop(name).wait(TIMEOUT_SECONDS)
+        self._spawn(name, "-D", "-b", "-f", str(self.conf), "-N", name, program="slurmd")
 
     def stop(self) -> None:
         """Kill all daemons and the job steps that they leave behind."""

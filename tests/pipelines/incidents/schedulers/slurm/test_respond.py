@@ -320,3 +320,34 @@ def test_drains_become_training_labels(site: Site) -> None:
     assert failure["failed_at"] < failure["repaired_at"]
     first, second = pq.read_table(path).to_pylist()
     assert (first["end"], second["end"]) == (failure["repaired_at"], None)
+
+
+def test_slurm_restarts_drained_node_once(site: Site) -> None:
+    site.configure(extra='check = ["true"]')
+    with Path(site.config).open("a") as config:
+        config.write("[respond.pools.rest.steps.restart]\nscheduler = true\n")
+    before = _restarts(site)
+    site.report("node-00006", "xid 79")
+
+    def respond_until(state: ActionState, detail: str = "") -> None:
+        def reached() -> bool:
+            site.respond()
+            details = [change.detail for change in site.ledger.action_states(1)]
+            return site.states() == [state] and any(d.startswith(detail) for d in details)
+
+        site.slurm.until(reached, f"{state} {detail}")
+
+    respond_until(ActionState.DRAINED, "restart begun")
+    site.slurm.until(lambda: _restarts(site) == before + 1, "restart")
+    site.respond()
+    site.slurm.restart_node("node-00006")
+    respond_until(ActionState.DRAINED, "restart succeeded")
+    respond_until(ActionState.RELEASED, "check passed")
+    site.slurm.until(lambda: not site.node("node-00006").out, "service")
+    assert _restarts(site) == before + 1
+    assert [i.state.value for i in site.ledger.incidents()] == ["open"]  # not overridden
+
+
+def _restarts(site: Site) -> int:
+    log = site.slurm.folder / "restarts"
+    return len(log.read_text().splitlines()) if log.exists() else 0

@@ -14,6 +14,7 @@ from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTi
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_nodes import SlurmNode, parse_nodes
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_output import restart_refusal
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import ServiceState
 from forewarn.response.state.step import Step
@@ -321,3 +322,48 @@ def test_unanswered_change_may_be_made_later(slurm: Any, drain: Drain) -> None:
     finally:
         slurm.send("slurmctld", signal.SIGCONT)
     slurm.until(lambda: slurm.machine("node-00003").action == 17, "done later")
+
+
+def test_restart_keeps_mark_until_return(slurm: Any, drain: Drain) -> None:
+    name, action = "node-00003", drain("node-00003", step=Step.RESTART)
+    slurm.driver.apply(action, why="xid 79")
+    slurm.driver.restart(action)
+    marks = set()
+
+    def watch(done: Callable[[], bool], what: str) -> None:
+        def seen() -> bool:
+            machine = slurm.machine(name)
+            marks.add((machine.action, machine.out))
+            return done()
+
+        slurm.until(seen, what)
+
+    watch(lambda: "reboot issued" in slurm.line(name), "restart")
+    assert not slurm.driver.restarted(action)
+    slurm.restart_node(name)
+    watch(lambda: slurm.driver.restarted(action), "return")
+    assert marks == {(17, True)}
+    slurm.driver.undo(action)
+    assert "forewarn" not in slurm.call("scontrol", "show", "reservation", "-o")
+    slurm.until(lambda: not slurm.machine(name).out, "service")
+
+
+def test_restart_needs_own_drain_without_jobs(slurm: Any, drain: Drain) -> None:
+    action = drain("node-00004", step=Step.RESTART)
+    slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
+    with pytest.raises(DriverError, match="not drained by action 17"):
+        slurm.driver.restart(action)
+    slurm.update("node-00004", "state=resume")
+    slurm.submit("-w", "node-00004")
+    slurm.driver.apply(action, why="")
+    with pytest.raises(DriverError, match="or has jobs"):
+        slurm.driver.restart(action)
+    assert "forewarn" not in slurm.call("scontrol", "show", "reservation", "-o")
+
+
+def test_restart_needs_program_and_long_timeout() -> None:
+    program = "RebootProgram           = /sbin/reboot\n"
+    assert "`RebootProgram` is not set" in restart_refusal("RebootProgram           = (null)\n")
+    short = restart_refusal(f"{program}ResumeTimeout           = 60 sec\n")
+    assert short == "slurm.conf: `ResumeTimeout` is 60 s, expected at least 1200 s"
+    assert restart_refusal(f"{program}ResumeTimeout           = 1200 sec\n") == ""

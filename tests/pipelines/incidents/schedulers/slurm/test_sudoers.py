@@ -37,7 +37,8 @@ class Recording(SlurmCommand):
             return (
                 "12|n1\n12_3|n1\n14+1|n1\n" if self.node.startswith("NodeName=n1 State=A") else ""
             )
-        return {"node": self.node, "reservation": self.reservations}[command[2]]
+        config = "RebootProgram = /sbin/x\nResumeTimeout = 1200 sec"
+        return {"node": self.node, "reservation": self.reservations, "config": config}[command[2]]
 
     def change(self, *command: str) -> str:
         self.changes.append(command)
@@ -47,7 +48,7 @@ class Recording(SlurmCommand):
 def allowed(command: tuple[str, ...]) -> bool:
     """Tell whether a rule matches as in sudo: all arguments as one text."""
     rules = re.findall(r"/usr/bin/scontrol (\^.*?\$)(?:, \\)?$", RULES.read_text(), re.MULTILINE)
-    assert len(rules) == 8
+    assert len(rules) == 9
     return command[0] == "scontrol" and any(re.search(r, " ".join(command[1:])) for r in rules)
 
 
@@ -68,6 +69,7 @@ def driver_changes() -> list[tuple[str, ...]]:
     SlurmDriver(command=raised).undo(replace(DRAIN, step=Step.AVOID))
     SlurmDriver(command=drained).undo(DRAIN)
     SlurmDriver(command=drained, check_users="root,check_1").reserve(DRAIN)
+    SlurmDriver(command=drained).restart(DRAIN)
     down = NODE.format(state="DOWN+DRAIN", reason=OWN_REASON)
     SlurmDriver(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
     SlurmDriver(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
@@ -80,7 +82,7 @@ def test_rules_permit_all_driver_changes() -> None:
     assert [change for change in changes if not allowed(change)] == []
     verbs = {" ".join(re.sub("=.*", "", word) for word in change[1:3]) for change in changes}
     assert {"update nodename", "create reservation", "delete reservationname"} < verbs
-    assert len(changes) == 15
+    assert len(changes) == 17
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,11 @@ def test_rules_permit_all_driver_changes() -> None:
         "create reservation reservationname=forewarn-1 starttime=now duration=1 nodes=n1 users=a",
         "delete reservationname=firmware",
         "delete reservationname=forewarn-1 nodename=n1",
+        "reboot n1",
+        "reboot ASAP nextstate=RESUME reason=forewarn:17 n1,n2",
+        "reboot ASAP nextstate=RESUME reason=forewarn:17 n1 n2",
+        "reboot ASAP nextstate=DOWN reason=forewarn:17 n1",
+        "reboot ASAP nextstate=RESUME reason=mine n1",
         "reconfigure",
         "",
     ],
