@@ -181,10 +181,19 @@ class SlurmDriver:
             raise DriverError(f"{node.name} is not drained by action {action.id}, or has jobs")
         if not reserved:
             self._create_reservation(action)
+        if not drained:
+            self._drain_for_restart(node, action)
         self.command.change(
             *("scontrol", "reboot", "ASAP", "nextstate=RESUME"),
             *(f"reason={drain_reason(action, '')}", node.name),
         )
+
+    def _drain_for_restart(self, node: SlurmNode, action: Action) -> None:
+        """Drain a node that was checked before: its return then shows that it restarted."""
+        try:
+            self._update(node, "state=drain", f"reason={drain_reason(action, '')}")
+        except DriverTimeoutError as error:
+            raise DriverError(f"not restarted: {error}") from None
 
     def restarted(self, action: Action) -> bool:
         """Tell whether a node has resumed in the reservation of `restart`.

@@ -348,6 +348,27 @@ def test_restart_keeps_mark_until_return(slurm: Any, drain: Drain) -> None:
     slurm.until(lambda: not slurm.machine(name).out, "service")
 
 
+def test_lost_restart_of_checked_node_shows(
+    slurm: Any, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action, plain = drain("node-00005", step=Step.RESTART), SlurmCommand.change
+
+    def lose_reboot(self: SlurmCommand, *command: str) -> str:
+        if "reboot" in command:
+            raise DriverTimeoutError("no answer")
+        return plain(self, *command)
+
+    slurm.driver.apply(action, why="xid 79")
+    slurm.driver.reserve(action)
+    slurm.until(lambda: slurm.driver.restarted(action), "reservation")  # not drained any more
+    monkeypatch.setattr(SlurmCommand, "change", lose_reboot)
+    with pytest.raises(DriverTimeoutError):
+        slurm.driver.restart(action)
+    assert not slurm.driver.restarted(action)
+    assert slurm.machine("node-00005").action == 17
+    slurm.driver.undo(action)
+
+
 def test_restart_needs_own_drain_without_jobs(slurm: Any, drain: Drain) -> None:
     action = drain("node-00004", step=Step.RESTART)
     slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
