@@ -287,7 +287,8 @@ def _accuses_whole(finding: JobFinding, machine: str, ranks: Ranks) -> bool:
     """Return whether a finding, not of texts, accuses all ranks of a machine and no other."""
     accused = {candidate.rank for candidate in finding.candidates}
     is_seen = not set(evidence_kinds([finding], ())) <= _TEXTS
-    return is_seen and len(accused) > 1 and accused == set(ranks.on(machine))
+    is_part = 1 < len(accused) < len(ranks.table)  # all ranks of a job are no choice of a machine
+    return is_seen and is_part and accused == set(ranks.on(machine))
 
 
 def _causes(findings: Sequence[JobFinding], culprits: Sequence[_Vote]) -> list[str]:

@@ -344,6 +344,8 @@ def test_whole_machine_is_no_sum_of_hints(
     )
     named = fuse_findings([hints, hints], IDLE, (), ranks=ranks, at=10 * MINUTE)
     assert named.machine == machine
+    only = Ranks({rank: Rank(rank, "m1") for rank in accused})
+    assert fuse_findings([hints, hints], IDLE, (), ranks=only, at=10 * MINUTE).machine is None
 
 
 def test_one_finding_counts_at_most_strong() -> None:
