@@ -110,7 +110,7 @@ def cut_trace(text: bytes) -> tuple[int, bytes] | None:
     >>> cut_trace(b"a\nTraceback (most recent call last):\n  File x\n")
     (2, b'Traceback (most recent call last):')
     """
-    position = text.rfind(TRACEBACK)
+    position = text.rfind(TRACEBACK, max(0, len(text) - _CUT_BYTES))  # logs may have gigabytes
     if position < 0:
         return None
     start = text.rfind(b"\n", 0, position) + 1
