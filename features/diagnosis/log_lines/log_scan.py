@@ -26,7 +26,15 @@ from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.telemetry.parsers.log_line import read_line
 from forewarn.features.telemetry.parsers.log_time import HostClock
 
-__all__ = ["CUT_EXCEPTION", "UNKNOWN_EXCEPTION", "LogHit", "LogScan", "LoggedStep", "UnknownError"]
+__all__ = [
+    "CUT_EXCEPTION",
+    "UNKNOWN_ERRORS",
+    "UNKNOWN_EXCEPTION",
+    "LogHit",
+    "LogScan",
+    "LoggedStep",
+    "UnknownError",
+]
 
 UNKNOWN_EXCEPTION: Final = LogPattern(
     id="exception",
@@ -43,7 +51,9 @@ _WAITING_EXCEPTION: Final = replace(
 CUT_EXCEPTION: Final = replace(
     UNKNOWN_EXCEPTION, id="cut-exception", says="an exception whose stack trace breaks off"
 )
-_UNKNOWN_ERRORS = ("exception", "python-exception")
+UNKNOWN_ERRORS: Final = (UNKNOWN_EXCEPTION.id, "python-exception")
+"""Patterns of exceptions of any kind."""
+
 _MAX_LINE_CHARS = 500
 _MAX_MESSAGE_CHARS = 1_000
 _RULE = re.compile(rb"\W*[-=*_]{10,}\s*")  # above and below a message
@@ -253,7 +263,7 @@ class LogScan:
     def _mark_waits(self, text: bytes) -> None:
         """Mark the exceptions of unknown meaning that calls raised which wait for other ranks."""
         for number, hit in enumerate(self.hits):
-            if hit.pattern.id in _UNKNOWN_ERRORS and is_raised_in_wait(text, hit.offset):
+            if hit.pattern.id in UNKNOWN_ERRORS and is_raised_in_wait(text, hit.offset):
                 self.hits[number] = replace(hit, pattern=_WAITING_EXCEPTION)
 
     @property

@@ -9,6 +9,11 @@ from typing import Literal
 
 from forewarn.features.diagnosis.log_lines.line_harm import is_harmless
 from forewarn.features.diagnosis.log_lines.log_pattern import LogPattern, Role, Scope
+from forewarn.features.diagnosis.log_lines.log_scan import (
+    CUT_EXCEPTION,
+    UNKNOWN_ERRORS,
+    UNKNOWN_EXCEPTION,
+)
 from forewarn.features.diagnosis.log_lines.python_exceptions import (
     exception_text,
     is_exception,
@@ -31,7 +36,6 @@ _SIGNALS = {
 _SIGKILL_CODE = -9
 # A bus error is mostly a full /dev/shm, which has the same size in every container of a job.
 _SIGNAL_SCOPES: dict[int, Scope] = {_SIGKILL_CODE: "node", -7: "platform"}
-_UNKNOWN_ERRORS = ("exception", "python-exception")
 _STALLS = ("nccl-heartbeat", "store-refused")
 _REQUESTED_EXIT_CODES = (0, -1, -2, -15)
 
@@ -130,7 +134,7 @@ class Symptom:
         """
         if self.level not in ("error", "critical"):
             return self.role == "cascade"
-        is_trace = self.pattern in ("exception", "cut-exception")
+        is_trace = self.pattern in (UNKNOWN_EXCEPTION.id, CUT_EXCEPTION.id)
         is_ended = self.is_report or is_exception(self.line) or is_trace
         return is_ended or self.role == "cascade" or self.scope in _HARDWARE_SCOPES
 
@@ -156,7 +160,7 @@ def symptom_from_line(
         says, what = "an error that is not in the knowledge base", "check its stack trace"
         role: Role = "cascade" if names_others(line) else "root"
         return Symptom("logs", role, "application", says, what, line, time, is_report=is_report)
-    is_witness = pattern.id in _UNKNOWN_ERRORS and names_others(line)
+    is_witness = pattern.id in UNKNOWN_ERRORS and names_others(line)
     return Symptom(
         *(
             "logs",
