@@ -152,8 +152,9 @@ GPUS_OUT: Final = gauge(
 )
 LIMIT_USED: Final = gauge(
     "forewarn_respond_limit_used_ratio",
-    "Used part of a limit: 1 blocks the next drain, +Inf permits none.",
-    limit=("share", "fleet_rate"),
+    "Used part of a limit: 1 blocks the next drain, +Inf permits none. `predictions` is their half "
+    "of `fleet_rate`.",
+    limit=("share", "fleet_rate", "predictions"),
     pool=(),
 )
 FATAL_IN_SERVICE: Final = gauge(

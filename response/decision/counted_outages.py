@@ -93,6 +93,11 @@ class LimitContext:
         """Number of machines of the whole fleet that may be drained within `refill`."""
         return self.limits.max_rate(sum(machine.gpus > 0 for machine in self.machines.values()))
 
+    @property
+    def max_predicted_rate(self) -> int:
+        """Number of these machines that predictions may drain."""
+        return self.max_fleet_rate // 2
+
     def counts_against_rate(self, action: Action) -> bool:
         """Tell whether an action drained a machine within `refill`."""
         lately = self.refilled_at(action) > self.now

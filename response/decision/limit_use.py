@@ -12,6 +12,7 @@ from forewarn.response.decision.counted_outages import (
     unexplained_mark_expiries,
 )
 from forewarn.response.state.action import Action
+from forewarn.response.state.finding import is_predicted_cause
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool, share_to_count
 from forewarn.response.state.step import Step
@@ -31,9 +32,10 @@ def limit_use(
     recent: Sequence[Action],
     now: Nanoseconds,
 ) -> dict[tuple[str, str], float]:
-    """Return the used part of `share` and `fleet_rate` by (limit, pool).
+    """Return the used part of `share`, `fleet_rate` and its half for predictions.
 
-    1: the next drain is blocked. It is infinite if the limit permits none.
+    1: the next drain is blocked. It is infinite if the limit permits none. The keys are
+    (limit, pool).
 
     Parameters
     ----------
@@ -49,11 +51,13 @@ def limit_use(
         context = LimitContext(_NO_ACTION, pool, machines, recent, now)
         ours = reversible_outages(context)
         n_ours = sum(outage.until is None and outage.pool == name for outage in ours)
-        drained = sum(context.counts_against_rate(action) for action in recent)
-        drained += len(unexplained_mark_expiries(context))
+        started = [action for action in recent if context.counts_against_rate(action)]
+        drained = len(started) + len(unexplained_mark_expiries(context))
+        predicted = sum(is_predicted_cause(action.cause) for action in started)
         bound = share_to_count(pool.limits.share, context.pool_size)
         use["share", name] = _part(n_ours, bound)
         use["fleet_rate", name] = _part(drained, context.max_fleet_rate)
+        use["predictions", name] = _part(predicted, context.max_predicted_rate)
     return use
 
 

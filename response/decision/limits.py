@@ -18,6 +18,7 @@ from forewarn.response.decision.counted_outages import (
 from forewarn.response.decision.killed_jobs import exceeded_kill_limit
 from forewarn.response.state.action import Action
 from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.finding import is_predicted_cause
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool, share_to_count
 from forewarn.response.state.step import DrainMode, Step
@@ -37,7 +38,8 @@ def find_blocker(
     """Return the limit that blocks a new action; None if none does.
 
     Limits apply to drains and to `avoid`. Intended actions count like machines that are already
-    out; a machine that is both counts once.
+    out; a machine that is both counts once. Predictions may use half of `fleet_rate`, so that
+    certain damage never waits for them.
 
     Parameters
     ----------
@@ -130,6 +132,12 @@ def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
         *(context.refilled_at(other) for other in started),
     ]
     yield from _over(fleet, context.max_fleet_rate, f"{context.rate_words} in the whole fleet")
+    if is_predicted_cause(action.cause) and not certain:
+        predicted = [
+            context.refilled_at(other) for other in started if is_predicted_cause(other.cause)
+        ]
+        words = f"{context.rate_words} for predictions in the whole fleet"
+        yield from _over(predicted, context.max_predicted_rate, words)
     if action.mode in (DrainMode.MOVED, DrainMode.NOW):
         yield from exceeded_kill_limit(context.others, _jobs_at_stake(context), context)
 

@@ -10,7 +10,15 @@ from typing import Any, Final, NamedTuple
 from forewarn.features.telemetry.parsers.gpu_reading import parse_pci_address
 from forewarn.features.time_units import Nanoseconds
 
-__all__ = ["MANUAL_CAUSE", "Finding", "FindingKey", "FindingKind", "Provenance", "Severity"]
+__all__ = [
+    "MANUAL_CAUSE",
+    "Finding",
+    "FindingKey",
+    "FindingKind",
+    "Provenance",
+    "Severity",
+    "is_predicted_cause",
+]
 
 MANUAL_CAUSE: Final = "by hand"
 """Cause of a drain that a person asked for."""
@@ -198,3 +206,14 @@ class Finding:
     def valid(self, now: Nanoseconds) -> bool:
         """Tell whether the finding is still valid for actions."""
         return now < self.valid_until
+
+
+def is_predicted_cause(cause: str) -> bool:
+    """Tell whether the cause of an action is a prediction: by the list, or by another source.
+
+    Examples
+    --------
+    >>> is_predicted_cause("at_risk by ml"), is_predicted_cause("xid 79")
+    (True, False)
+    """
+    return cause.split(" ", 1)[0] == FindingKind.AT_RISK

@@ -41,8 +41,8 @@ class Limits:
     job, cause : int
         Machines under one job; machines that forewarn drained for one cause within `refill`.
     fleet_rate : int or None
-        Machines that forewarn drained in the whole fleet within `refill`. None: 1 % of its GPU
-        machines, and at least 2.
+        Machines that forewarn drained in the whole fleet within `refill`; half of them, rounded
+        down, for predictions. None: 1 % of its GPU machines, and at least 2.
     killed_jobs : int
         Jobs that forewarn ends within `refill`: drains `now`, and deadlines that are reached.
     avoided : float

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.response.example_actions import drain
 
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
@@ -36,7 +38,8 @@ def fleet(size: int, out: tuple[int, ...] = (), **changes: Any) -> list[Machine]
 
 
 def ours(number: int, machine: str, **changes: Any) -> Action:
-    return replace(DRAIN, id=number, machine=machine, state=ActionState.HOLDING, **changes)
+    changes = {"state": ActionState.HOLDING} | changes
+    return replace(DRAIN, id=number, machine=machine, **changes)
 
 
 def blocked_by(
@@ -112,6 +115,42 @@ def test_certain_damage_respects_fleet_rate() -> None:
     assert blocked_by(fleet(40), *recent, limits=limits, certain=True) == Blocker(
         words, Nanoseconds(NOW + 23 * HOUR)
     )
+
+
+def test_predictions_use_half_of_fleet_rate() -> None:
+    limits = replace(LOOSE, fleet_rate=5)
+    at = Nanoseconds(NOW - HOUR)
+    recent = [ours(1, "n1", cause="at_risk", at=at), ours(2, "n2", cause="at_risk by ml", at=at)]
+    words = "2 machines drained within 1 day for predictions in the whole fleet, at most 2"
+    blocker = Blocker(words, Nanoseconds(NOW + 23 * HOUR))
+    assert blocked_by(fleet(40), *recent, limits=limits, cause="at_risk by other") == blocker
+    assert blocked_by(fleet(40), *recent, limits=limits, cause="at_risk", certain=True) is None
+    assert blocked_by(fleet(40), *recent, limits=limits) is None
+    assert blocked_by(fleet(40), recent[0], limits=limits, cause="at_risk") is None
+
+
+@given(
+    rate=st.integers(0, 6) | st.none(),
+    requests=st.lists(st.sampled_from(["at_risk", "at_risk by ml", "xid 119", "xid 79"])),
+    first=st.integers(0, 12),
+)
+def test_predictions_never_block_certain_damage(
+    rate: int | None, requests: list[str], first: int
+) -> None:
+    """Predictions come first, then any evidence; `fleet_rate` is 2 by default."""
+    limits, bound = replace(LOOSE, fleet_rate=rate), 2 if rate is None else rate
+    machines, actions = fleet(40), list[Action]()
+    for number, cause in enumerate(["at_risk"] * first + requests, 1):
+        certain = cause == "xid 79"
+        request: dict[str, Any] = {"cause": cause, "machine": f"n{number % 40}"}
+        blocker = blocked_by(machines, *actions, limits=limits, certain=certain, **request)
+        others = sum(not action.cause.startswith("at_risk") for action in actions)
+        if certain and others < bound - bound // 2:
+            assert blocker is None
+        if blocker is None:
+            ended = {"state": ActionState.RELEASED, "cause": cause}
+            actions.append(ours(number, f"n{number % 40}", **ended))
+        assert len(actions) <= bound
 
 
 def test_machine_count_applies_besides_share() -> None:

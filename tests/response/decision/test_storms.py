@@ -536,6 +536,8 @@ def _isolation_must_hold(
     assert len(lately) < (limits.fleet_rate or 2)
     if causes & CERTAIN:
         return
+    if action.cause == "at_risk":
+        assert sum(a.cause == "at_risk" for a in lately) < (limits.fleet_rate or 2) // 2
     ours = {a.machine for a in begun if a.open and a.cause not in CERTAIN}
     bound = max(1, int(limits.share * size))
     assert sum(fleet[name].pool == action.pool for name in ours) < bound
