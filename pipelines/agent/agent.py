@@ -14,6 +14,7 @@ from forewarn.features.telemetry.parsers.proc_files import HostReading
 from forewarn.features.telemetry.silent_sensors import SilentSensorMonitor
 from forewarn.features.telemetry.telemetry_rows import (
     HostState,
+    check_row,
     finding_row,
     reading_row,
     state_row,
@@ -40,6 +41,7 @@ from forewarn.pipelines.agent.kernel_log_events import KernelLogEvents
 from forewarn.pipelines.agent.kernel_log_follower import Follower, open_follower
 from forewarn.pipelines.agent.outbox import Outbox
 from forewarn.pipelines.agent.port_counter_events import PortCounterEvents
+from forewarn.pipelines.agent.readiness import Readiness
 from forewarn.pipelines.agent.sources.gpu_source import GpuPoll, GpuSource, HangError, NoSourceError
 from forewarn.pipelines.agent.sources.pci_bus import PciBus
 from forewarn.pipelines.agent.spool import Spool
@@ -105,6 +107,7 @@ class Agent:
     _log_events: KernelLogEvents = field(init=False)
     _state: AgentState = field(init=False)
     _outbox: Outbox = field(init=False)
+    _readiness: Readiness = field(init=False)
 
     def __post_init__(self) -> None:
         self._context = FaultContext(self._lock)
@@ -113,6 +116,7 @@ class Agent:
         )
         self._outbox = Outbox(self.spool, self.say, self.wake)
         self._state = AgentState(self.policy.state, self.say)
+        self._readiness = Readiness(self._state, self.policy.machine_id)
         stored = self._state.load("gpus.json", GpuInventoryFile) or GpuInventoryFile()
         self._inventory.known, self._inventory.missing = stored.readings()
 
@@ -162,8 +166,20 @@ class Agent:
             if rows or events:
                 self._outbox.hold({"readings": rows, "events": events})
             self._log_skipped(answer.unread)
+        self._update_readiness(answer, host)
         self._outbox.flush()
         return rows
+
+    def _update_readiness(self, answer: GpuPoll | None, host: HostState) -> None:
+        """Write what is known of damage; without a complete answer nothing has ended."""
+        span = {"now": self.clock.now(), "interval": self.collection.interval}
+        if answer is None or answer.trouble:
+            self._readiness.add([], **span)
+            return
+        lost = [finding_row("lost", "", host, gpu) for gpu in self._inventory.missing.values()]
+        states = [state_row(reading, host) for reading in answer.readings]
+        failed = [check_row(result, host) for result in answer.checks if result.severity != "ok"]
+        self._readiness.replace([*lost, *filter(None, states), *failed], **span)
 
     def watch(self) -> None:
         """Look for damage between two readings.
@@ -367,6 +383,7 @@ class Agent:
 
     def _note_fault(self, events: list[dict[str, Any]], gpu: str | None) -> None:
         self._context.count(gpu, self._tick())
+        self._readiness.add(events, now=self.clock.now(), interval=self.collection.interval)
         first, more = events[0], f" and {len(events) - 1} more" if len(events) > 1 else ""
         self.say(f"fault: {first['kind']} {first.get('code', '')} {first['raw'][:200]}{more}")
 

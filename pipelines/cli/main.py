@@ -31,6 +31,7 @@ _COMMAND_MODULES = {
     "demo": ("sandbox", "add_demo"),
     "simulate": ("sandbox", "add_simulate"),
     "agent": ("collection", "add_agent"),
+    "ready": ("ready", "add_ready"),
     "collect": ("collection", "add_collect"),
     "ingest": ("collection", "add_ingest"),
     "config": ("config", "add_config_command"),

@@ -250,6 +250,34 @@ def test_requested_recovery_is_reported_once(host: Host) -> None:
     assert asked == [("faults", "S1", "reset"), ("faults", "S1", "reboot")]
 
 
+def test_readiness_follows_hardware(host: Host) -> None:
+    def faults() -> list[tuple[str, str]]:
+        content = json.loads((host.folder / "state" / "ready.json").read_text())
+        assert content["machine"] == "node-1"
+        return sorted((row["kind"], row["gpu"]) for row in content["faults"])
+
+    host.agent.collect()
+    assert faults() == []
+    host.write(xid(1, 79))
+    host.agent.follow()
+    assert faults() == [("xid", "GPU-S1")]
+    host.source.serials = ["S0"]
+    for _ in range(2):
+        host.agent.collect()
+    assert faults() == [("lost", "GPU-S1"), ("xid", "GPU-S1")]
+    host.source.trouble = HangError("no answer")
+    host.agent.collect()  # says nothing about the GPUs
+    assert faults() == [("lost", "GPU-S1"), ("xid", "GPU-S1")]
+    host.source = FakeSource(actions={"S0": "reset"})
+    host.agent.source = host.source
+    host.agent.collect()
+    assert faults() == [("needs_reset", "GPU-S0"), ("xid", "GPU-S1")]
+    host.clock.time += 4 * 10 * MINUTE
+    host.source.actions = {}
+    host.agent.collect()
+    assert faults() == []
+
+
 @pytest.mark.parametrize(
     ("line", "is_fault"),
     [
