@@ -37,7 +37,12 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                     "write_policy",
                     "replay_a_policy",
                 ),
-                *("find_out_why_a_step_was_blocked", "approve_and_silence", "undo_by_hand"),
+                *(
+                    "find_out_why_a_step_was_blocked",
+                    "approve_and_silence",
+                    "undo_by_hand",
+                    "warn_jobs",
+                ),
                 *("report_findings", "measure_the_response", "answer_an_alert"),
             ),
             "Operate": ("secure_the_servers", "backup_the_ledger"),

@@ -119,6 +119,7 @@ class RespondTable(StrictTable):
     verdicts: str = ""
     diagnoses: tuple[str, ...] = ()
     job_folder: str = ""
+    notices: str = ""
     diagnosis_timeout: Duration = parse_duration("5min")
     failures: str = ""
     driver: Literal["none", "slurm", "kubernetes"] = "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forewarn.evaluation.simulation.operations.simulated_cluster import GPUS_PER_MACHINE, Cluster
@@ -103,6 +104,9 @@ class SimulatedScheduler:
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         """Do nothing: there are no users."""
+
+    def publish(self, notices: Mapping[str, str]) -> None:
+        """Do nothing: simulated jobs read nothing."""
 
     @staticmethod
     def _number(action: Action) -> int:

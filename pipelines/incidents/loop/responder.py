@@ -21,6 +21,7 @@ from forewarn.pipelines.incidents.loop.action_executor import (
 )
 from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
+from forewarn.pipelines.incidents.loop.notice_folder import notice_text, write_notices
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.round_metrics import set_clocks, set_machines, set_waits
@@ -60,6 +61,7 @@ from forewarn.response.follow_up.external_drain import (
     find_external_drains,
     find_reported_problems,
 )
+from forewarn.response.follow_up.job_notices import job_notices
 from forewarn.response.follow_up.reconcile import reconcile, stale_marks
 from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
@@ -150,6 +152,7 @@ class Responder:
         diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), clocks)
+        self._publish_notices(decided, situation)
         patterns = self.site.table.foreign_failures
         names = self.site.settings.records.names
         write_ledger_labels(self.site.records, self.ledger, patterns, now=now, names=names)
@@ -329,6 +332,20 @@ class Responder:
         LoopAlerts(self.ledger, self.warn).raise_new(alerts, situation.now)
         texts = {number: request_text(request) for number, request in requests.items()}
         return replace(situation, requests=texts)
+
+    def _publish_notices(self, decided: Sequence[LoopDecision], situation: Situation) -> None:
+        """Tell running jobs what is known of their machines; what no longer holds is removed."""
+        if self.driver is None:
+            return
+        pairs = [(item.incident, item.decision) for item in decided]
+        situation = replace(situation, recent=self._recent(situation.now))
+        notices = job_notices(pairs, self.ledger.open_actions(), situation)
+        if self.site.notices is not None:
+            write_notices(self.site.notices, notices)
+        try:
+            self.driver.publish({notice.job: notice_text(notice) for notice in notices})
+        except DriverError as error:
+            note(f"notices to jobs were not published, will retry ({error})")
 
     def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Merge incidents of one event on many machines into a shared incident."""

@@ -113,6 +113,11 @@ class ResponseSite:
         return [*(self.folder / name for name in self.table.diagnoses), self.own_diagnoses]
 
     @property
+    def notices(self) -> Path | None:
+        """Folder of notices to jobs, if configured."""
+        return self.folder / self.table.notices if self.table.notices else None
+
+    @property
     def failures(self) -> Path:
         """Table of failures."""
         if self.table.failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -139,6 +140,21 @@ class Driver(Protocol):
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         """Notify the owners of jobs; jobs that have ended are ignored.
+
+        Raises
+        ------
+        DriverError
+            As in `apply`.
+        """
+        ...
+
+    def publish(self, notices: Mapping[str, str]) -> None:
+        """Show each job its notice, and remove the notices of other jobs.
+
+        Parameters
+        ----------
+        notices : mapping of str to str
+            JSON by job.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
@@ -39,6 +40,7 @@ class MemoryDriver:
     calls: list[str] = field(default_factory=list)
     restart_refusal: str = ""
     restarted_machines: set[str] = field(default_factory=set)
+    notices: dict[str, str] = field(default_factory=dict)
     name: str = "memory"
 
     def read(self) -> Fleet:
@@ -89,6 +91,9 @@ class MemoryDriver:
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         assert message
         self.calls.append(f"notify {' '.join(jobs)}")
+
+    def publish(self, notices: Mapping[str, str]) -> None:
+        self.notices = dict(notices)
 
     # --- external changes -------------------------------------------------------------------------
 

@@ -1,10 +1,15 @@
-"""Notices to the owners of jobs, as events of their pods."""
+"""Notices to jobs: events of their pods for people, an annotation for the job itself."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import FIELD_MANAGER, Json
 
-__all__ = ["notice_event"]
+__all__ = ["NOTICE_ANNOTATION", "notice_event"]
+
+NOTICE_ANNOTATION: Final = "forewarn.io/notice"
+"""Annotation of pods; the downward API mounts it as a file."""
 
 _MAX_MESSAGE_LENGTH = 1000  # characters; the API permits 1024 bytes
 

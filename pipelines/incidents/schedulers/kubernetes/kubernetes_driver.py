@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -17,7 +17,10 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.evictions import evict_pods
 from forewarn.pipelines.incidents.schedulers.kubernetes.external_marks import is_upgrading
-from forewarn.pipelines.incidents.schedulers.kubernetes.job_notices import notice_event
+from forewarn.pipelines.incidents.schedulers.kubernetes.job_notices import (
+    NOTICE_ANNOTATION,
+    notice_event,
+)
 from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
 from forewarn.pipelines.incidents.schedulers.kubernetes.node_marks import (
     OUT_TAINT,
@@ -206,6 +209,26 @@ class KubernetesDriver:
                 pod = pod_by_job[job]
                 path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/events"
                 self.server.create(path, notice_event(pod, message, self._now()))
+
+    def publish(self, notices: Mapping[str, str]) -> None:
+        """Set the annotation of the pods of each job with a notice; remove it from other pods.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer.
+        DriverError
+            If the server refused.
+        """
+        pods, _ = self.server.read_all(_PODS, fieldSelector=f"spec.nodeName!=,{_RUNNING}")
+        for pod in pods:
+            metadata = pod["metadata"]
+            shown = (metadata.get("annotations") or {}).get(NOTICE_ANNOTATION)
+            notice = notices.get(self._job(pod) or "")
+            if shown != notice:
+                path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+                body = {"metadata": {"annotations": {NOTICE_ANNOTATION: notice}}}
+                self.server.patch(path, body, form=MERGE)
 
     # --- one node ---------------------------------------------------------------------------------
 

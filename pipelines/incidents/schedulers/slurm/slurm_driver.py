@@ -275,6 +275,9 @@ class SlurmDriver:
         if any(refusals):
             raise DriverError("; ".join(filter(None, refusals)))
 
+    def publish(self, notices: Mapping[str, str]) -> None:
+        """Do nothing: Slurm has no place for a notice that a job can read."""
+
     def _refusal(self, harmless: re.Pattern[str], verb: str, job: str, *words: str) -> str:
         """Change a job; return the refusal of Slurm, or an empty string if it is harmless."""
         try:

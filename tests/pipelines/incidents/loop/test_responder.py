@@ -81,9 +81,9 @@ class Rig:
         return [a.state for i in self.ledger.incidents() for a in i.actions]
 
 
-def _make_rig(folder: Path, mode: str) -> Rig:
+def make_rig(folder: Path, mode: str, text: str = CONFIG) -> Rig:
     config = folder / "my.toml"
-    config.write_text(CONFIG.format(mode=mode))
+    config.write_text(text.format(mode=mode))
     site = ResponseSite.from_config(config)
     in_service = ServiceState.IN_SERVICE
     machines = {
@@ -100,7 +100,7 @@ def _make_rig(folder: Path, mode: str) -> Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    rig = _make_rig(tmp_path, "act")
+    rig = make_rig(tmp_path, "act")
     with rig.ledger:
         yield rig
 
@@ -127,7 +127,7 @@ def test_lost_gpu_drains_machine_and_notifies_jobs(
 def test_observe_mode_records_decisions_only(
     tmp_path: Path,
 ) -> None:
-    rig = _make_rig(tmp_path, "observe")
+    rig = make_rig(tmp_path, "observe")
     with rig.ledger:
         rig.report("xid 79")
         (decided,) = rig.once(20)
@@ -138,7 +138,7 @@ def test_observe_mode_records_decisions_only(
 
 
 def test_approved_proposal_is_carried_out(tmp_path: Path) -> None:
-    rig = _make_rig(tmp_path, "propose")
+    rig = make_rig(tmp_path, "propose")
     with rig.ledger:
         rig.report("xid 79")
         (decided,) = rig.once(20)
@@ -294,7 +294,7 @@ def test_unconfirmed_prediction_is_released(rig: Rig) -> None:
 
 
 def test_unconfirmed_prediction_in_service_is_recorded(tmp_path: Path) -> None:
-    rig = _make_rig(tmp_path, "observe")
+    rig = make_rig(tmp_path, "observe")
     with rig.ledger:
         rig.driver.machines["m0"] = Machine(
             "m0", ServiceState.IN_SERVICE, gpus=8, pool="train", rack="r0", boot="1", jobs=("17",)
@@ -415,7 +415,7 @@ def test_interrupted_override_is_still_recorded(rig: Rig, monkeypatch: pytest.Mo
 
 
 def test_drift_blocks_model_only_findings(tmp_path: Path) -> None:
-    rig = _make_rig(tmp_path, "act")
+    rig = make_rig(tmp_path, "act")
     with rig.ledger:
         rig.responder.site.records.mkdir()
         write_drift(rig.responder.site.records, START, ["power_draw"])

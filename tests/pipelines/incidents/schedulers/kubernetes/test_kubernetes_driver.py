@@ -357,3 +357,19 @@ def test_notice_is_an_event_of_the_job(kubernetes: Any) -> None:
     assert [(e["involvedObject"]["name"], e["message"]) for e in events] == [
         ("llama-0", "node-00008 leaves")
     ]
+
+
+def test_notice_is_an_annotation_of_the_pods(kubernetes: Any) -> None:
+    def shown(pod: str) -> str | None:
+        path = f"/api/v1/namespaces/team/pods/{pod}"
+        annotations = kubernetes.call("GET", path)["metadata"].get("annotations") or {}
+        notice: str | None = annotations.get("forewarn.io/notice")
+        return notice
+
+    for pod, owner in (("llama-0", "llama"), ("llama-1", "llama"), ("other-0", "other")):
+        kubernetes.run_pod(pod, "node-00001", owner=("PyTorchJob", owner))
+    kubernetes.driver.publish({"team/PyTorchJob/llama": '{"save_now": true}'})
+    notices = [shown(pod) for pod in ("llama-0", "llama-1", "other-0")]
+    assert notices == ['{"save_now": true}', '{"save_now": true}', None]
+    kubernetes.driver.publish({})
+    assert shown("llama-0") is None

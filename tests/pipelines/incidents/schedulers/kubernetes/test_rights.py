@@ -24,7 +24,7 @@ RIGHTS = [
         "patch nodes",
         "patch nodes/status",
     ),
-    *("create pods/eviction", "create events", "delete pods"),
+    *("create pods/eviction", "create events", "delete pods", "patch pods"),
 ]
 
 
@@ -68,6 +68,7 @@ def test_missing_right_is_named(
         kubernetes.driver.read,
         lambda: kubernetes.driver.apply(action, why="ecc"),
         lambda: kubernetes.driver.notify(JOBS, "node-00001 leaves"),
+        lambda: kubernetes.driver.publish({JOBS[0]: "{}"}),
         lambda: kubernetes.driver.evict(action, JOBS),
         lambda: kubernetes.driver.undo(action),
     ]
