@@ -61,6 +61,7 @@ class PoolTable(StrictTable):
     cause: Count = 5
     killed_jobs: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 1
     avoided: Part = 0.25
+    needs_spare: bool = False
     replace: Literal["propose", "act"] = "propose"
     steps: dict[Literal["reset", "restart", "replace"], StepTable] = Field(default_factory=dict)
 
@@ -240,6 +241,7 @@ class RespondTable(StrictTable):
             *(name, PoolMode(table.mode), table.control, limits),
             steps=steps,
             replaces=table.replace == "act",
+            needs_spare=table.needs_spare,
         )
 
 

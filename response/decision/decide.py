@@ -11,6 +11,7 @@ from forewarn.response.decision.holdout import in_holdout
 from forewarn.response.decision.limits import find_blocker
 from forewarn.response.decision.remediation import DRAIN_MODES, Remediation, choose_remediation
 from forewarn.response.decision.situation import Situation
+from forewarn.response.decision.spare_machines import find_spare_shortage
 from forewarn.response.decision.usable_findings import find_answering_action, find_finding_blocker
 from forewarn.response.grouping.shared_incidents import describe_event, first_affected_machines
 from forewarn.response.policy.certain_damage import is_certain
@@ -73,6 +74,7 @@ def decide(incident: Incident, situation: Situation) -> Decision:
         )
     if situation.clock_alone:
         remediation = remediation.at_most_finish(NO_SECOND_CLOCK)
+    remediation = _with_spare(incident, remediation, situation)
     decision = _draft(incident, remediation, situation, wait.until if wait else None)
     if remediation.step is Step.TELL:
         return decision
@@ -156,6 +158,15 @@ def _draft(
         policy_version=situation.policy.version,
         model_version=versions[0] if versions else "",
     )
+
+
+def _with_spare(incident: Incident, remediation: Remediation, situation: Situation) -> Remediation:
+    """Return the mildest remediation if it isolates and no spare could take over the jobs."""
+    machine = situation.fleet.get(incident.machine)
+    if machine is None or machine.out or not remediation.step.isolates:
+        return remediation
+    shortage = find_spare_shortage(machine, situation)
+    return remediation.mildest(shortage) if shortage else remediation
 
 
 def _with_blocker(decision: Decision, ruling: Ruling, blocker: Blocker) -> Decision:

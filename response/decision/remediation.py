@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.decision.situation import Situation
 from forewarn.response.decision.usable_findings import may_drain, usable_until
+from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.policy import PolicyChoice
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Incident
@@ -59,6 +60,16 @@ class Remediation:
             return self
         reason = f"{self.reason}; at most drain in mode finish: {why}"
         return replace(self, step=Step.DRAIN, mode=DrainMode.FINISH, reason=reason)
+
+    def mildest(self, why: str) -> Remediation:
+        """Return the mildest remediation that the evidence allows, for a person to approve.
+
+        Certain damage is drained; other evidence leaves the machine in service.
+        """
+        certain = any(is_certain(finding) for finding in self.findings)
+        milder = self.at_most_finish(why) if certain else self.at_most_avoid(why)
+        reason = milder.reason if milder is not self else f"{self.reason}; needs approval: {why}"
+        return replace(milder, reason=reason, needs_person=True)
 
 
 def choose_remediation(

@@ -89,6 +89,8 @@ class Pool:
         Commands of the steps that the loop carries out; a person carries out the others.
     replaces : bool
         Whether `replace` is carried out without approval.
+    needs_spare : bool
+        Whether a drain without a spare needs approval.
     """
 
     name: str
@@ -97,3 +99,4 @@ class Pool:
     limits: Limits = Limits()
     steps: Mapping[Step, SiteStep] = field(default_factory=dict)
     replaces: bool = False
+    needs_spare: bool = False
