@@ -22,6 +22,7 @@ __all__ = ["CostsTable", "KubernetesTable", "PoolTable", "RespondTable"]
 
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
 _LOOP_EVERY = 15 * MINUTE
+_STEPS_BY_SCHEDULER = {"slurm": ("restart",), "kubernetes": ("reset", "restart")}
 Part = Annotated[float, Field(ge=0.0, le=1.0, strict=True)]
 
 
@@ -194,10 +195,12 @@ class RespondTable(StrictTable):
                     "expected a check of the machine after a step"
                 )
             by_scheduler = {step for step, row in table.steps.items() if row.scheduler}
-            if by_scheduler and (by_scheduler != {"restart"} or self.driver != "slurm"):
+            refused = by_scheduler - set(_STEPS_BY_SCHEDULER.get(self.driver, ()))
+            if refused:
                 raise ValueError(
-                    f"`respond.pools.{name}.steps.{min(by_scheduler)}` has `scheduler = true`, "
-                    "expected a command: only Slurm can carry out a step, and only `restart`"
+                    f"`respond.pools.{name}.steps.{min(refused)}` has `scheduler = true`, "
+                    "expected a command: Slurm carries out `restart`, Kubernetes `reset` and "
+                    "`restart`"
                 )
 
     @property

@@ -81,13 +81,11 @@ class SimulatedScheduler:
     def reserve(self, action: Action) -> None:
         """Do nothing: checks are not simulated."""
 
-    def restart(self, action: Action) -> None:
-        """Do nothing: restarts are not simulated."""
+    def carry_out(self, action: Action, step: Step) -> None:
+        """Do nothing: steps are not simulated."""
 
-    def restarted(self, action: Action) -> bool:
-        """Return False: no machine was restarted."""
-        del action
-        return False
+    def step_result(self, action: Action, step: Step, *, overdue: bool) -> None:
+        """Return None: no step has ended."""
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue the job of a machine."""

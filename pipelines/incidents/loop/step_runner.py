@@ -75,7 +75,9 @@ class StepRunner:
             history = self._history(action)
             return self.situation.policy.step_after_failure(failed, incident, history)
 
-        change = self._restarted(progress) or next_change(progress, harder, now=self.situation.now)
+        change = self._scheduler_result(progress) or next_change(
+            progress, harder, now=self.situation.now
+        )
         if change is None:
             return
         if change.event is not StepEvent.BEGUN:
@@ -111,20 +113,23 @@ class StepRunner:
         ]
         return MachineHistory((), earlier, self.situation.now, begun)
 
-    def _restarted(self, progress: StepProgress) -> StepChange | None:
-        """Return the success of a restart by the scheduler, once it shows."""
+    def _scheduler_result(self, progress: StepProgress) -> StepChange | None:
+        """Return the result of a step by the scheduler, once it shows."""
         last = progress.last
         command = progress.commands.get(last.step) if last else None
         if last is None or last.event is not StepEvent.BEGUN or command is None or command.command:
             return None
+        action, now = progress.action, self.situation.now
+        overdue = now >= last.at + command.timeout
         try:
-            is_restarted = self.driver.restarted(progress.action)
+            result = self.driver.step_result(action, last.step, overdue=overdue)
         except DriverError as error:
-            note(f"{progress.action.machine}: not known whether it restarted ({error})")
+            note(f"{action.machine}: not known how its {last.step} ended ({error})")
             return None
-        if not is_restarted:
+        if result is None:
             return None
-        return StepChange(last.step, StepEvent.SUCCEEDED, "it answers again", self.situation.now)
+        event = StepEvent.SUCCEEDED if result.succeeded else StepEvent.FAILED
+        return StepChange(last.step, event, result.detail, now)
 
     def _start(self, action: Action, change: StepChange, command: SiteStep) -> None:
         """Start a step that is recorded as begun."""
@@ -132,9 +137,11 @@ class StepRunner:
             self._run_command(action, change, command)
             return
         try:
-            self.driver.restart(action)
+            self.driver.carry_out(action, change.step)
         except DriverTimeoutError as error:
-            note(f"{action.machine}: no answer about its restart, will be read back ({error})")
+            note(
+                f"{action.machine}: no answer about its {change.step}, will be read back ({error})"
+            )
         except DriverError as error:
             refused = StepChange(change.step, StepEvent.FAILED, str(error), change.at)
             record_change(self.ledger, action, refused)

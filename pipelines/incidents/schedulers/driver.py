@@ -10,7 +10,8 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import Machine
 
-__all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet"]
+from forewarn.response.state.step import Step
+__all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet", "StepResult"]
 
 
 class DriverError(Exception):
@@ -50,6 +51,14 @@ class Fleet:
 
 
 class Driver(Protocol):
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How a step that the scheduler carried out has ended."""
+
+    succeeded: bool
+    detail: str
+
+
     """Interface to a scheduler such as Slurm or Kubernetes.
 
     All calls are idempotent. None waits until a change takes effect; `read` shows that.
@@ -96,20 +105,22 @@ class Driver(Protocol):
         """
         ...
 
-    def restart(self, action: Action) -> None:
-        """Restart an empty machine that this action has drained.
+    def carry_out(self, action: Action, step: Step) -> None:
+        """Reset or restart an empty machine that this action has drained.
 
         Its mark stays until `undo`: meanwhile only checks can run on it.
 
         Raises
         ------
         DriverError
-            As in `reserve`, or if the scheduler cannot restart machines.
+            As in `reserve`, or if the scheduler cannot carry out the step.
         """
         ...
 
-    def restarted(self, action: Action) -> bool:
-        """Tell whether the restart of `restart` has ended, and the machine answers.
+    def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
+        """Return how the step of `carry_out` has ended; None if that is not known yet.
+
+        A scheduler that can withdraw an overdue step does so, and the step has failed.
 
         Raises
         ------

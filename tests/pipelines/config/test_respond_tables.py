@@ -43,7 +43,7 @@ def test_pool_limits_apply_with_fleet_limits() -> None:
         ({"pools": {"a": {"steps": {"reset": {}}}}}, "either `command` or `scheduler"),
         (
             {"check": ["x"], "pools": {"a": {"steps": {"restart": {"scheduler": True}}}}},
-            "only Slurm can carry out a step",
+            "Slurm carries out `restart`, Kubernetes",
         ),
         ({"pools": {"a": {"steps": {"reset": {"command": "x"}}}}}, "steps.reset.command"),
         ({"pools": {"a": {"steps": {"reset": {"command": ["{gpu}"]}}}}}, "has {gpu}, expected"),

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.schedulers.driver import (
+    DriverError,
+    DriverTimeoutError,
+    Fleet,
+    StepResult,
+)
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 from forewarn.response.state.step import Step
@@ -68,13 +73,15 @@ class MemoryDriver:
     def reserve(self, action: Action) -> None:
         self.calls.append(f"reserve {action.machine}")
 
-    def restart(self, action: Action) -> None:
-        self.calls.append(f"restart by scheduler {action.machine}")
+    def carry_out(self, action: Action, step: Step) -> None:
+        self.calls.append(f"{step} by scheduler {action.machine}")
         if self.restart_refusal:
             raise DriverError(self.restart_refusal)
 
-    def restarted(self, action: Action) -> bool:
-        return action.machine in self.restarted_machines
+    def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
+        del step, overdue
+        restarted = action.machine in self.restarted_machines
+        return StepResult(True, "it answers again") if restarted else None
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         self.calls.append(f"evict {' '.join(jobs)}")

@@ -114,8 +114,10 @@ class ApiServer:
         """
         self._request("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, form)
 
-    def create(self, path: str, body: Json) -> None:
-        """Create an object, or a request such as an eviction; a missing parent is no error.
+    def create(self, path: str, body: Json) -> Json:
+        """Create an object, or a request such as an eviction; return it.
+
+        An empty answer means that its parent or its kind does not exist.
 
         Raises
         ------
@@ -124,7 +126,8 @@ class ApiServer:
         DriverError
             As in `patch`.
         """
-        self._request("POST", path, {"fieldManager": FIELD_MANAGER}, body, missing_ok=True)
+        query = {"fieldManager": FIELD_MANAGER}
+        return self._request("POST", path, query, body, missing_ok=True)[0]
 
     def delete(self, path: str, body: Json) -> None:
         """Delete an object; a missing one is no error.

@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECOND, Nanoseconds
-from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.schedulers.driver import (
+    DriverError,
+    DriverTimeoutError,
+    Fleet,
+    StepResult,
+)
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
     MERGE,
     STRATEGIC,
@@ -40,6 +45,11 @@ from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import Action
 from forewarn.response.state.step import DrainMode, Step
 
+from forewarn.pipelines.incidents.schedulers.kubernetes.step_resources import (
+    create_step_resource,
+    read_step_result,
+    withdraw_step_resource,
+)
 __all__ = ["KubernetesDriver"]
 
 _NODES = "/api/v1/nodes"
@@ -137,20 +147,32 @@ class KubernetesDriver:
         if node is None or marked_by(node, OUT_TAINT) != action.id or self._pods(action.machine):
             raise DriverError(f"{action.machine} is not drained by action {action.id}, or has jobs")
 
-    def restart(self, action: Action) -> None:
-        """Refuse: Kubernetes has no such call.
+    def carry_out(self, action: Action, step: Step) -> None:
+        """Create the resource by which NVSentinel resets the GPUs of a node or reboots it.
 
         Raises
         ------
         DriverError
-            Always.
+            As in `reserve`, and if NVSentinel is not installed.
         """
-        raise DriverError(f"Kubernetes cannot restart {action.machine}, expected a command")
+        self.reserve(action)
+        create_step_resource(self.server, action, step)
 
-    def restarted(self, action: Action) -> bool:
-        """Return False: nothing was restarted."""
-        del action
-        return False
+        DriverTimeoutError
+            If there was no answer.
+    def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
+        """Return what the resource of a step says; an overdue one is deleted.
+
+        Raises
+        ------
+        DriverError
+            If the API server does not answer or refuses.
+        """
+        result = read_step_result(self.server, action, step)
+        if result is not None or not overdue:
+            return result
+        withdraw_step_resource(self.server, action, step)
+        return StepResult(succeeded=False, detail="not done in time")
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Evict the pods of jobs from a node that this action has drained.

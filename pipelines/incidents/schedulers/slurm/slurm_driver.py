@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError, Fleet
+from forewarn.pipelines.incidents.schedulers.driver import (
+    DriverError,
+    DriverTimeoutError,
+    Fleet,
+    StepResult,
+)
 from forewarn.pipelines.incidents.schedulers.slurm.drain_reason import (
     checks_reason,
     drain_reason,
@@ -159,7 +164,7 @@ class SlurmDriver:
         if drained:
             self._update(node, "state=undrain")
 
-    def restart(self, action: Action) -> None:
+    def carry_out(self, action: Action, step: Step) -> None:
         """Restart a node that this action has drained, in a reservation for its checks.
 
         The reservation comes first: after the restart Slurm removes the drain and its reason.
@@ -169,6 +174,8 @@ class SlurmDriver:
         DriverError
             As in `reserve`, and if Slurm is not configured to restart nodes.
         """
+        if step is not Step.RESTART:
+            raise DriverError(f"Slurm cannot {step} a node, expected a command")
         refusal = restart_refusal(self._show("config"))
         if refusal:
             raise DriverError(refusal)
@@ -195,18 +202,23 @@ class SlurmDriver:
         except DriverTimeoutError as error:
             raise DriverError(f"not restarted: {error}") from None
 
-    def restarted(self, action: Action) -> bool:
-        """Tell whether a node has resumed in the reservation of `restart`.
+    def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
+        """Return success once a node has resumed in the reservation of its restart.
+
+        Slurm cannot withdraw a restart.
 
         Raises
         ------
         DriverError
             If Slurm does not answer.
         """
+        del step, overdue
         node = self._node(action.machine)
         if node is None or node.drained or node.down or not self._has_reservation(action):
-            return False
-        return not any(flag.startswith(("REBOOT", "NOT_RESPONDING")) for flag in node.flags)
+            return None
+        if any(flag.startswith(("REBOOT", "NOT_RESPONDING")) for flag in node.flags):
+            return None
+        return StepResult(succeeded=True, detail="it answers again")
 
     def evict(self, action: Action, jobs: tuple[str, ...]) -> None:
         """Requeue jobs of a node that this action has drained.

@@ -21,13 +21,18 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from tests.pipelines.incidents.schedulers.kubernetes.kubernetes_site import KubernetesSite
+from tests.pipelines.incidents.schedulers.scheduler_site import POLICY
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.loop import kubernetes_site
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.schedulers.driver import DriverTimeoutError
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
     MERGE,
     STRATEGIC,
     ApiServer,
+    _refusal,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.kubernetes_driver import KubernetesDriver
 from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
@@ -64,6 +69,50 @@ READING = NodeReading("rack", "switch", ("*quarantine*",), ("*gpu*", "accelerate
 @dataclass(slots=True)
 class Evictions120(ApiServer):
     """Connection that translates evictions for server 1.20, and loses the answers to some changes.
+@dataclass
+class CustomResources:
+    """Custom resources of one group, in memory.
+
+    Server 1.20, built with a current Go, crashes when it decodes one (modern-go/reflect2 before
+    1.0.2). Whether a request is permitted is asked of the real server.
+
+    Attributes
+    ----------
+    group : str
+    kinds : set of str
+        Plural names of the installed kinds.
+    has_right : callable
+        Takes a verb and a resource.
+    objects : dict of str to dict
+        By path.
+    """
+
+    group: str
+    kinds: set[str]
+    has_right: Callable[[str, str], bool]
+    objects: dict[str, Any] = field(default_factory=dict)
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Return the status and the answer of a request."""
+        _, _, _, _, plural, *name = path.split("/")
+        if plural not in self.kinds:
+            return 404, {"message": "the server could not find the requested resource"}
+        verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete"}[method]
+        if not self.has_right(verb, f"{plural}.{self.group}"):
+            words = f'cannot {verb} resource "{plural}" in API group "{self.group}"'
+            return 403, {"message": words}
+        if not name and method == "GET":
+            items = [item for key, item in self.objects.items() if key.startswith(path)]
+            return 200, {"metadata": {}, "items": items}
+        key = path if name else f"{path}/{body['metadata']['name']}"
+        if method == "POST":
+            status = 409 if key in self.objects else 201
+            return status, self.objects.setdefault(key, body)
+        if key not in self.objects:
+            return 404, {"message": "not found"}
+        return 200, self.objects.pop(key) if method == "DELETE" else self.objects[key]
+
+
 
     Attributes
     ----------
@@ -74,13 +123,19 @@ class Evictions120(ApiServer):
     """
 
     losses: list[str] = field(default_factory=list)
+    resources : CustomResources or None
+        Answers the requests of its group.
     before: Callable[[str], object] = str
 
     def _request(self, method: str, path: str, query: Any, *body: Any, **more: Any) -> Any:
         if path.endswith("/eviction"):
+    resources: CustomResources | None = None
             body = ({**body[0], "apiVersion": "policy/v1beta1"}, *body[1:])
         self.before(f"{method} {path}")
-        answer = ApiServer._request(self, method, path, query, *body, **more)
+        if self.resources is not None and path.startswith(f"/apis/{self.resources.group}/"):
+            answer = self._answer(self.resources, method, path, *body, **more)
+        else:
+            answer = ApiServer._request(self, method, path, query, *body, **more)
         if method in self.losses:
             self.losses.remove(method)
             raise DriverTimeoutError(f"{method} {path}: no answer (lost by the test)")
@@ -89,6 +144,34 @@ class Evictions120(ApiServer):
 
 class Cluster:
     """An API server with its database, and what people, kubelets and operators do."""
+    def _answer(
+        self,
+        resources: CustomResources,
+        method: str,
+        path: str,
+        body: Any = None,
+        form: str = "",  # noqa: ARG002
+        *,
+        missing_ok: bool = False,
+    ) -> Any:
+        status, answer = resources.answer(method, path, body)
+        if status == 404 and missing_ok:
+            return {}, None
+        if status >= 300:
+            raise _refusal(status, answer, f"{method} {path}")
+        return answer, None
+
+
+def rights_of(rules: list[Any]) -> list[str]:
+    """Return `VERB RESOURCE[.GROUP]` of each right."""
+    return [
+        f"{verb} {name}{f'.{group}' if group else ''}"
+        for rule in rules
+        for group in rule["apiGroups"]
+        for name in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
 
     def __init__(
         self, folder: Path, free_port: Callable[[], int], programs: dict[str, Path]
@@ -100,6 +183,7 @@ class Cluster:
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._http: httpx.Client | None = None
 
+        self.resources: CustomResources | None = None
     # --- daemons ----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -120,9 +204,10 @@ class Cluster:
             self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         for number, name in enumerate(NODES):
             self.create_node(name, number)
-        _, role, *others = yaml.safe_load_all(ROLE.read_text())
-        self.rules = role["rules"]
-        for item in (role, *others):
+        items = [i for path in (ROLE, STEPS_ROLE) for i in yaml.safe_load_all(path.read_text())]
+        roles = {i["metadata"]["name"]: i["rules"] for i in items if i["kind"] == "ClusterRole"}
+        self.rules, self.step_rules = roles["forewarn"], roles["forewarn-steps"]
+        for item in items[1:]:
             namespace = item["metadata"].get("namespace")
             folder = f"{ROLES}/namespaces/{namespace}" if namespace else ROLES
             self.call("POST", f"{folder}/{item['kind'].lower()}s", item)
@@ -130,6 +215,7 @@ class Cluster:
 
     def start_server(self) -> None:
         key = str(self.folder / "key")
+        self.set_rules(self.step_rules, role="forewarn-steps")
         self._spawn(
             "kube-apiserver",
             *("--etcd-servers", f"http://127.0.0.1:{self.etcd}"),
@@ -311,10 +397,10 @@ class Cluster:
         }
         self.call("PATCH", f"{path}/{app}/status", {"status": status})
 
-    def set_rules(self, rules: list[Any], missing: str = "") -> None:
-        """Replace the rules of the role, and wait until the server applies them."""
-        self.call("PATCH", f"{ROLES}/clusterroles/forewarn", {"rules": rules})
-        rights = [(v, name) for rule in rules for name in rule["resources"] for v in rule["verbs"]]
+    def set_rules(self, rules: list[Any], missing: str = "", role: str = "forewarn") -> None:
+        """Replace the rules of a role, and wait until the server applies them."""
+        self.call("PATCH", f"{ROLES}/clusterroles/{role}", {"rules": rules})
+        rights = [right.split() for right in rights_of(rules)]
         absent = [tuple(missing.split())] if missing else []
         self.until(
             lambda: (
@@ -326,7 +412,8 @@ class Cluster:
 
     def has_right(self, verb: str, resource: str) -> bool:
         name, _, sub = resource.partition("/")
-        attributes = {"verb": verb, "resource": name, "subresource": sub}
+        name, _, group = name.partition(".")
+        attributes = {"verb": verb, "resource": name, "subresource": sub, "group": group}
         if name == "namespaces":
             attributes["name"] = "kube-system"
         body = {
@@ -353,7 +440,9 @@ class Cluster:
 
     @property
     def server(self) -> Evictions120:
-        return Evictions120(str(self.kubeconfig), timeout=TIMEOUT_SECONDS)
+        server = Evictions120(str(self.kubeconfig), timeout=TIMEOUT_SECONDS)
+        server.resources = self.resources
+        return server
 
     @property
     def driver(self) -> KubernetesDriver:
@@ -405,3 +494,21 @@ def drain() -> Callable[..., Action]:
         return Action(number, 1, *names, step, mode, moment, moment, moment)
 
     return action
+
+
+@pytest.fixture
+def site(
+    kubernetes: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[KubernetesSite]:
+    server = kubernetes.server
+    monkeypatch.setattr(kubernetes_site, "ApiServer", lambda *_: server)
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "my.toml").touch()
+    with ResponseSite.from_config(tmp_path / "my.toml").ledger() as ledger:
+        site = KubernetesSite(tmp_path, kubernetes, capsys, ledger, server=server)
+        site.configure()
+        site.respond()  # the first round records the new policy
+        yield site

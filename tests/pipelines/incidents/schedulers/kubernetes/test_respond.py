@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
@@ -17,101 +10,12 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop import kubernetes_site
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.response.state.action import ActionState
-from forewarn.response.state.finding import Finding, FindingKind
 from forewarn.response.state.step import DrainMode
 
-CONFIG = """
-[respond]
-driver = "kubernetes"
-policy = ["policy.toml"]
-first_day = "1ms"
-overrides = 2
-fleet_rate = 10
-command_timeout = "60s"
-[respond.kubernetes]
-kubeconfig = "{kubeconfig}"
-rack_label = "rack"
-switch_label = "switch"
-system_namespaces = ["gpu-operator"]
-[respond.pools.train]
-selector = "pool=train"
-mode = "act"
-machines = {machines}
-share = 0.5
-rack = 4
-"""
-POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
 LLAMA = ("PyTorchJob", "llama")
 
 
-@dataclass(slots=True)
-class Site:
-    """A site with a real scheduler, used through the command line."""
-
-    folder: Path
-    cluster: Any
-    capsys: pytest.CaptureFixture[str]
-    ledger: Ledger
-    server: Any
-    output: Any = None
-
-    @property
-    def config(self) -> str:
-        return str(self.folder / "my.toml")
-
-    def configure(self, machines: int = 2) -> None:
-        values = {"kubeconfig": self.cluster.kubeconfig, "machines": machines}
-        Path(self.config).write_text(CONFIG.format(**values))
-
-    def report(self, machine: str, cause: str = "at_risk") -> None:
-        at = Nanoseconds(time.time_ns() - 20 * MINUTE)
-        finding = Finding(
-            source="test",
-            id=f"{cause} {machine}",
-            kind=FindingKind.AT_RISK if cause == "at_risk" else FindingKind.XID,
-            cause=cause,
-            machine=machine,
-            at=at,
-            valid_until=Nanoseconds(at + HOUR),
-            evidence={"probability": 0.4},
-        )
-        self.ledger.record_findings([finding], now=at)
-
-    def respond(self, code: int = 0) -> dict[str, dict[str, Any]]:
-        """Run the loop once; return the decision about each machine."""
-        self.capsys.readouterr()
-        assert main(["respond", "--once", "--json", "--config", self.config]) == code
-        self.output = self.capsys.readouterr()
-        lines = [json.loads(line) for line in self.output.out.splitlines()]
-        return {line["machine"]: line for line in lines}
-
-    def states(self) -> list[ActionState]:
-        return [a.state for i in self.ledger.incidents() for a in i.actions]
-
-    def undo(self, incident: int) -> None:
-        arguments = ["undo", str(incident), "--config", self.config, "--why", "looked at"]
-        assert main(arguments) == 0
-
-
-@pytest.fixture
-def site(
-    kubernetes: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Site]:
-    server = kubernetes.server
-    monkeypatch.setattr(kubernetes_site, "ApiServer", lambda *_: server)
-    (tmp_path / "policy.toml").write_text(POLICY)
-    (tmp_path / "my.toml").touch()
-    with ResponseSite.from_config(tmp_path / "my.toml").ledger() as ledger:
-        site = Site(tmp_path, kubernetes, capsys, ledger, server)
-        site.configure()
-        site.respond()  # the first round records the new policy
-        yield site
-
-
-def test_node_is_drained_and_returned_by_person(site: Site) -> None:
+def test_node_is_drained_and_returned_by_person(site: KubernetesSite) -> None:
     site.cluster.run_pod("llama-0", "node-00001", owner=LLAMA)
     site.report("node-00001")
     decision = site.respond()["node-00001"]
@@ -133,7 +37,7 @@ def test_node_is_drained_and_returned_by_person(site: Site) -> None:
     assert not site.cluster.cordoned("node-00001")
 
 
-def test_external_cordon_stops_a_drain(site: Site) -> None:
+def test_external_cordon_stops_a_drain(site: KubernetesSite) -> None:
     site.cluster.cordon("node-00001", who="tom")
     before = site.cluster.node("node-00001")
     site.report("node-00001")
@@ -142,7 +46,7 @@ def test_external_cordon_stops_a_drain(site: Site) -> None:
     assert site.cluster.node("node-00001") == before
 
 
-def test_condition_of_others_is_a_finding(site: Site) -> None:
+def test_condition_of_others_is_a_finding(site: KubernetesSite) -> None:
     site.cluster.report_condition("node-00001", "GpuXidError", "True")
     decision = site.respond()["node-00001"]
     assert (decision["ruling"], decision["step"]) == ("act", "avoid")
@@ -167,7 +71,7 @@ def test_job_that_kueue_moves_counts_as_killed(site: Site) -> None:
     assert "at most 1" in site.respond()["node-00006"]["blocked_by"]
 
 
-def test_forged_mark_is_kept_and_reported(site: Site) -> None:
+def test_forged_mark_is_kept_and_reported(site: KubernetesSite) -> None:
     site.cluster.set_taints("node-00001", ("forewarn.io/out", "9" * 60, "NoSchedule"))
     site.report("node-00001")
     site.respond()
@@ -175,7 +79,7 @@ def test_forged_mark_is_kept_and_reported(site: Site) -> None:
     assert len(site.cluster.taints("node-00001")) == 1
 
 
-def test_limit_keeps_machines_in_service(site: Site) -> None:
+def test_limit_keeps_machines_in_service(site: KubernetesSite) -> None:
     for number in range(5):
         site.report(f"node-0000{number}")
     site.respond()
@@ -183,7 +87,7 @@ def test_limit_keeps_machines_in_service(site: Site) -> None:
     assert sum(machine.out for machine in site.cluster.driver.read().machines) == 2
 
 
-def test_several_removed_taints_are_one_override(site: Site) -> None:
+def test_several_removed_taints_are_one_override(site: KubernetesSite) -> None:
     """The breaker trips at two overrides; two machines at once are one."""
     sku = ("sku", "h100", "NoSchedule")
     names = ("node-00001", "node-00006")
@@ -206,7 +110,7 @@ def test_several_removed_taints_are_one_override(site: Site) -> None:
     assert [site.cluster.condition(name)[0] for name in names] == ["False"] * 2
 
 
-def test_uncordon_by_operator_is_no_override(site: Site) -> None:
+def test_uncordon_by_operator_is_no_override(site: KubernetesSite) -> None:
     site.report("node-00001")
     site.respond()
     site.cluster.label("node-00001", upgrade="uncordon-required")
@@ -219,7 +123,7 @@ def test_uncordon_by_operator_is_no_override(site: Site) -> None:
     assert site.states() == [ActionState.DRAINED]
 
 
-def test_vanished_node_was_replaced_by_others(site: Site) -> None:
+def test_vanished_node_was_replaced_by_others(site: KubernetesSite) -> None:
     site.report("node-00001")
     site.respond()
     site.cluster.call("DELETE", "/api/v1/nodes/node-00001")
@@ -238,29 +142,17 @@ def test_kept_budget_goes_to_a_person(site: Site, monkeypatch: pytest.MonkeyPatc
     decision = site.respond()["node-00001"]
     assert (decision["ruling"], decision["mode"]) == ("act", "deadline")
     assert site.cluster.pods() == ["llama-0"]
-    later_loop(site, monkeypatch, 50 * MINUTE)
+    respond_later(site, monkeypatch, 50 * MINUTE)
     assert "a person has to end jobs (a disruption budget keeps team/llama-0" in site.output.err
     assert site.cluster.pods() == ["llama-0"]
     site.cluster.call("DELETE", "/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets/llama-0")
-    later_loop(site, monkeypatch, 51 * MINUTE)
+    respond_later(site, monkeypatch, 51 * MINUTE)
     assert site.cluster.pods() == []
     assert site.cluster.machine("node-00001").state.value == "drained"
 
 
-def later_loop(site: Site, monkeypatch: pytest.MonkeyPatch, span: int) -> None:
-    """Run the loop by a clock that the cluster and the ledger share."""
-    real, now = time.time_ns, time.time_ns() + span
-    plain = site.server.read_all
-    with monkeypatch.context() as patch:
-        patch.setattr(time, "time_ns", lambda: real() + span)
-        patch.setattr(
-            type(site.server), "read_all", lambda _, path, **query: (plain(path, **query)[0], now)
-        )
-        site.respond()
-
-
 @pytest.mark.parametrize("losses", [["PATCH"], ["PATCH", "PATCH"]])
-def test_lost_answers_lose_no_drain(site: Site, losses: list[str]) -> None:
+def test_lost_answers_lose_no_drain(site: KubernetesSite, losses: list[str]) -> None:
     site.report("node-00001")
     site.server.losses[:] = losses
     for _ in range(3):
@@ -275,7 +167,7 @@ def test_lost_answers_lose_no_drain(site: Site, losses: list[str]) -> None:
     assert site.cluster.taints("node-00001") == []
 
 
-def test_killed_server_loses_nothing(site: Site) -> None:
+def test_killed_server_loses_nothing(site: KubernetesSite) -> None:
     site.report("node-00001")
     site.respond()
     site.cluster.kill_server()
@@ -289,7 +181,7 @@ def test_killed_server_loses_nothing(site: Site) -> None:
     assert out == ["node-00001", "node-00006"]
 
 
-def test_removed_avoid_is_overridden(site: Site) -> None:
+def test_removed_avoid_is_overridden(site: KubernetesSite) -> None:
     names = ("node-00001", "node-00006")
     for name in names:
         site.report(name)
@@ -303,3 +195,7 @@ def test_removed_avoid_is_overridden(site: Site) -> None:
     site.respond()
     assert site.states() == [ActionState.OVERRIDDEN] * 2
     assert [site.cluster.machine(name).avoided for name in names] == [False, False]
+
+
+def test_decision_log_is_that_of_every_scheduler(site: KubernetesSite) -> None:
+    assert decision_log(site, site.cluster.until) == EXPECTED

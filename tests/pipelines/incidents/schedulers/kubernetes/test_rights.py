@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.pipelines.incidents.schedulers.kubernetes.conftest import ROLE
+from tests.pipelines.incidents.schedulers.kubernetes.conftest import ROLE, rights_of
 
 from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.response.state.action import Action
@@ -26,12 +26,6 @@ RIGHTS = [
     ),
     *("create pods/eviction", "create events", "delete pods", "patch pods"),
 ]
-
-
-def rights_of(rules: list[Any]) -> list[str]:
-    return [
-        f"{verb} {name}" for rule in rules for name in rule["resources"] for verb in rule["verbs"]
-    ]
 
 
 @pytest.fixture

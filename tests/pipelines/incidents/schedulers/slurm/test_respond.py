@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipelines.incidents.schedulers.one_replay import EXPECTED, decision_log
+from tests.pipelines.incidents.schedulers.scheduler_site import POLICY, SchedulerSite
 
-from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
+from forewarn.features.time_units import HOUR
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.response.state.action import ActionState
-from forewarn.response.state.finding import Finding, FindingKind
+from forewarn.response.state.finding import FindingKind
 
 CONFIG = """
 [respond]
@@ -36,58 +37,30 @@ machines = {machines}
 share = 0.5
 rack = 4
 """
-POLICY = '[kinds.at_risk]\nlikely = { probability = 0.3, step = "drain" }\n'
 
 
-@dataclass(slots=True)
-class Site:
-    """A site with a real scheduler, used through the command line."""
-
-    folder: Path
-    slurm: Any
-    capsys: pytest.CaptureFixture[str]
-    ledger: Ledger
+@dataclass
+class Site(SchedulerSite):
+    """A site with a real Slurm."""
 
     @property
-    def config(self) -> str:
-        return str(self.folder / "my.toml")
+    def slurm(self) -> Any:
+        return self.cluster
 
     def configure(self, *, timeout: str = "60s", machines: int = 2, extra: str = "") -> None:
         values = {"conf": self.slurm.conf, "timeout": timeout, "machines": machines, "extra": extra}
         Path(self.config).write_text(CONFIG.format(**values))
 
-    def report(
-        self,
-        machine: str,
-        cause: str = "at_risk",
-        minutes_ago: float = 20,
-        probability: float = 0.4,
-    ) -> None:
-        at = Nanoseconds(time.time_ns() - int(minutes_ago * MINUTE))
-        finding = Finding(
-            source="test",
-            id=f"{cause} {machine} {at}",
-            kind=FindingKind.AT_RISK if cause == "at_risk" else FindingKind.XID,
-            cause=cause,
-            machine=machine,
-            at=at,
-            valid_until=Nanoseconds(at + HOUR),
-            evidence={"probability": probability},
-        )
-        self.ledger.record_findings([finding], now=at)
-
-    def respond(self) -> dict[str, dict[str, Any]]:
-        """Run the loop once; return the decision about each machine."""
-        self.capsys.readouterr()
-        assert main(["respond", "--once", "--json", "--config", self.config]) == 0
-        lines = [json.loads(line) for line in self.capsys.readouterr().out.splitlines()]
-        return {line["machine"]: line for line in lines}
-
-    def states(self) -> list[ActionState]:
-        return [a.state for i in self.ledger.incidents() for a in i.actions]
-
     def node(self, name: str) -> Any:
         return self.slurm.machine(name)
+
+    def take_out(self, machine: str) -> None:
+        self.slurm.update(machine, "state=drain", "reason=Tom looks at it")
+
+    def put_back(self, machine: str) -> None:
+        self.slurm.update(machine, "state=resume")
+        # A resumed node is "not responding" until it answers the controller's ping.
+        self.slurm.until(lambda: not self.node(machine).out, "back")
 
 
 @pytest.fixture
@@ -351,3 +324,8 @@ def test_slurm_restarts_drained_node_once(site: Site) -> None:
 def _restarts(site: Site) -> int:
     log = site.slurm.folder / "restarts"
     return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_decision_log_is_that_of_every_scheduler(site: Site) -> None:
+    site.configure(extra="fleet_rate = 10\noverrides = 2")
+    assert decision_log(site, site.slurm.until) == EXPECTED

@@ -324,10 +324,14 @@ def test_unanswered_change_may_be_made_later(slurm: Any, drain: Drain) -> None:
     slurm.until(lambda: slurm.machine("node-00003").action == 17, "done later")
 
 
+def restarted(slurm: Any, action: Action) -> bool:
+    return slurm.driver.step_result(action, Step.RESTART, overdue=True) is not None
+
+
 def test_restart_keeps_mark_until_return(slurm: Any, drain: Drain) -> None:
     name, action = "node-00003", drain("node-00003", step=Step.RESTART)
     slurm.driver.apply(action, why="xid 79")
-    slurm.driver.restart(action)
+    slurm.driver.carry_out(action, Step.RESTART)
     marks = set()
 
     def watch(done: Callable[[], bool], what: str) -> None:
@@ -339,9 +343,9 @@ def test_restart_keeps_mark_until_return(slurm: Any, drain: Drain) -> None:
         slurm.until(seen, what)
 
     watch(lambda: "reboot issued" in slurm.line(name), "restart")
-    assert not slurm.driver.restarted(action)
+    assert not restarted(slurm, action)
     slurm.restart_node(name)
-    watch(lambda: slurm.driver.restarted(action), "return")
+    watch(lambda: restarted(slurm, action), "return")
     assert marks == {(17, True)}
     slurm.driver.undo(action)
     assert "forewarn" not in slurm.call("scontrol", "show", "reservation", "-o")
@@ -360,11 +364,11 @@ def test_lost_restart_of_checked_node_shows(
 
     slurm.driver.apply(action, why="xid 79")
     slurm.driver.reserve(action)
-    slurm.until(lambda: slurm.driver.restarted(action), "reservation")  # not drained any more
+    slurm.until(lambda: restarted(slurm, action), "reservation")  # not drained any more
     monkeypatch.setattr(SlurmCommand, "change", lose_reboot)
     with pytest.raises(DriverTimeoutError):
-        slurm.driver.restart(action)
-    assert not slurm.driver.restarted(action)
+        slurm.driver.carry_out(action, Step.RESTART)
+    assert not restarted(slurm, action)
     assert slurm.machine("node-00005").action == 17
     slurm.driver.undo(action)
 
@@ -373,12 +377,12 @@ def test_restart_needs_own_drain_without_jobs(slurm: Any, drain: Drain) -> None:
     action = drain("node-00004", step=Step.RESTART)
     slurm.update("node-00004", "state=drain", "reason=Tom: DIMM")
     with pytest.raises(DriverError, match="not drained by action 17"):
-        slurm.driver.restart(action)
+        slurm.driver.carry_out(action, Step.RESTART)
     slurm.update("node-00004", "state=resume")
     slurm.submit("-w", "node-00004")
     slurm.driver.apply(action, why="")
     with pytest.raises(DriverError, match="or has jobs"):
-        slurm.driver.restart(action)
+        slurm.driver.carry_out(action, Step.RESTART)
     assert "forewarn" not in slurm.call("scontrol", "show", "reservation", "-o")
 
 

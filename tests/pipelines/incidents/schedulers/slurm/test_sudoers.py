@@ -69,7 +69,7 @@ def driver_changes() -> list[tuple[str, ...]]:
     SlurmDriver(command=raised).undo(replace(DRAIN, step=Step.AVOID))
     SlurmDriver(command=drained).undo(DRAIN)
     SlurmDriver(command=drained, check_users="root,check_1").reserve(DRAIN)
-    SlurmDriver(command=drained).restart(DRAIN)
+    SlurmDriver(command=drained).carry_out(DRAIN, Step.RESTART)
     down = NODE.format(state="DOWN+DRAIN", reason=OWN_REASON)
     SlurmDriver(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
     SlurmDriver(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
