@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from forewarn.evaluation.simulation.operations.simulated_cluster import GPUS_PER_MACHINE, Cluster
@@ -99,6 +99,9 @@ class SimulatedScheduler:
             self.cluster.avoided.discard(number)
         elif self._actions.get(number) == action.id:
             self.cluster.drained.discard(number)
+
+    def hold(self, machines: Collection[str]) -> None:
+        """Do nothing: no machine is removed."""
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         """Do nothing: there are no users."""

@@ -57,6 +57,7 @@ from forewarn.response.decision.limit_use import limit_use
 from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
 from forewarn.response.decision.manual_drain import decide_manual_drain
 from forewarn.response.decision.situation import Situation, group_by_machine
+from forewarn.response.follow_up.evidence_hold import machines_to_hold
 from forewarn.response.follow_up.external_drain import (
     find_external_drains,
     find_reported_problems,
@@ -147,6 +148,7 @@ class Responder:
         self._record_service(fleet, now)
         incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
         situation = self._situation(fleet, incidents, gathered, clocks)
+        self._hold_machines(incidents, situation)
         decided = self._decide(incidents, self._with_steps(situation))
         self._close(now)
         diagnose_verdicts(self.site, gathered.statements, now)
@@ -321,6 +323,15 @@ class Responder:
         open_actions = [action.id for action in self.ledger.open_actions()]
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
         finish_marks(self.ledger, self.driver, fleet.machines)
+
+    def _hold_machines(self, incidents: Sequence[Incident], situation: Situation) -> None:
+        """Ask others not to remove machines while the evidence about them is collected."""
+        if self.driver is None or not self.site.acts:
+            return
+        try:
+            self.driver.hold(machines_to_hold(incidents, situation))
+        except DriverError as error:
+            note(f"machines may be removed while evidence is collected ({error})")
 
     def _with_steps(self, situation: Situation) -> Situation:
         """Carry out steps on drained machines, and alert people that are asked to."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import Machine
-
 from forewarn.response.state.step import Step
+
 __all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet", "StepResult"]
 
 
@@ -50,7 +50,6 @@ class Fleet:
     lasting: bool = False
 
 
-class Driver(Protocol):
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """How a step that the scheduler carried out has ended."""
@@ -59,6 +58,7 @@ class StepResult:
     detail: str
 
 
+class Driver(Protocol):
     """Interface to a scheduler such as Slurm or Kubernetes.
 
     All calls are idempotent. None waits until a change takes effect; `read` shows that.
@@ -141,6 +141,16 @@ class StepResult:
 
     def undo(self, action: Action) -> None:
         """Undo the change of an action; changes by others are kept.
+
+        Raises
+        ------
+        DriverError
+            As in `apply`.
+        """
+        ...
+
+    def hold(self, machines: Collection[str]) -> None:
+        """Ask whatever removes machines of itself to keep these for now, and no others.
 
         Raises
         ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import Nanoseconds
@@ -46,6 +46,7 @@ class MemoryDriver:
     restart_refusal: str = ""
     restarted_machines: set[str] = field(default_factory=set)
     notices: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
     name: str = "memory"
 
     def read(self) -> Fleet:
@@ -94,6 +95,9 @@ class MemoryDriver:
             self.machines[machine.name] = replace(machine, avoided=False)
         elif machine.action == action.id:
             self.machines[machine.name] = replace(machine, state=ServiceState.IN_SERVICE, reason="")
+
+    def hold(self, machines: Collection[str]) -> None:
+        self.held = set(machines)
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         assert message

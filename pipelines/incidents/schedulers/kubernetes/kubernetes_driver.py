@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -19,6 +19,11 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
     ApiServer,
     ConflictError,
     Json,
+)
+from forewarn.pipelines.incidents.schedulers.kubernetes.disruption_hold import (
+    HOLD_LABEL,
+    hold_patch,
+    release_patch,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.evictions import evict_pods
 from forewarn.pipelines.incidents.schedulers.kubernetes.external_marks import is_upgrading
@@ -40,16 +45,16 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.pod_jobs import (
     job_of_pod,
     jobs_by_node,
 )
-from forewarn.pipelines.runtime.clock import Clock, SystemClock
-from forewarn.pipelines.runtime.timestamps import format_iso
-from forewarn.response.state.action import Action
-from forewarn.response.state.step import DrainMode, Step
-
 from forewarn.pipelines.incidents.schedulers.kubernetes.step_resources import (
     create_step_resource,
     read_step_result,
     withdraw_step_resource,
 )
+from forewarn.pipelines.runtime.clock import Clock, SystemClock
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.state.action import Action
+from forewarn.response.state.step import DrainMode, Step
+
 __all__ = ["KubernetesDriver"]
 
 _NODES = "/api/v1/nodes"
@@ -152,14 +157,14 @@ class KubernetesDriver:
 
         Raises
         ------
+        DriverTimeoutError
+            If there was no answer.
         DriverError
             As in `reserve`, and if NVSentinel is not installed.
         """
         self.reserve(action)
         create_step_resource(self.server, action, step)
 
-        DriverTimeoutError
-            If there was no answer.
     def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
         """Return what the resource of a step says; an overdue one is deleted.
 
@@ -213,6 +218,25 @@ class KubernetesDriver:
         node = self._change(action.machine, patch, missing_ok=True)
         if node is not None and condition_action(node) == action.id:
             self._set_condition(action, None)
+
+    def hold(self, machines: Collection[str]) -> None:
+        """Ask Karpenter and the cluster autoscaler not to remove these nodes, and no others.
+
+        Karpenter's node repair and that of a cloud do not obey.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer, or others changed a node each time.
+        DriverError
+            If the server refused.
+        """
+        nodes, _ = self.server.read_all(_NODES, labelSelector=HOLD_LABEL)
+        held = {node["metadata"]["name"] for node in nodes}
+        for name in sorted(held.difference(machines)):
+            self._change(name, release_patch, missing_ok=True)
+        for name in sorted(set(machines) - held):
+            self._change(name, hold_patch, missing_ok=True)
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         """Write an event about one pod of each job.

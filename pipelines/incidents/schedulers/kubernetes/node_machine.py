@@ -73,7 +73,7 @@ class NodeReading:
             reason_by=cause.who,
             reason_at=None if in_service else cause.at,
             moves_jobs=moves_jobs,
-            problems=reported_problems(node, self.problem_conditions),
+            problems=reported_problems(node, self.problem_conditions) | _unhealthy_gpus(node),
             unfinished=_unfinished(node, action),
         )
 
@@ -113,6 +113,26 @@ def _unfinished(node: Json, action: int | None) -> int | None:
     if mark is None:
         return condition
     return mark if (uncordoned and not is_upgrading(node)) or condition is None else None
+
+
+def _unhealthy_gpus(node: Json) -> dict[str, str]:
+    """Return the kinds of GPUs of which the device plugin reports some as unhealthy.
+
+    If it reports none as healthy, it does not run, which says nothing about GPUs.
+    """
+    status = node.get("status", {})
+    allocatable: Mapping[str, str] = status.get("allocatable") or {}
+    counts = {
+        name: (int(allocatable[name]), int(capacity))
+        for name, capacity in (status.get("capacity") or {}).items()
+        if _GPU_RESOURCE.fullmatch(name)
+        and all(str(count).isdecimal() for count in (capacity, allocatable.get(name)))
+    }
+    return {
+        f"unhealthy {name}": f"{healthy} of {total} {name} are allocatable"
+        for name, (healthy, total) in counts.items()
+        if 0 < healthy < total and not is_upgrading(node)
+    }
 
 
 def _gpus(node: Json, labels: Mapping[str, str]) -> int:

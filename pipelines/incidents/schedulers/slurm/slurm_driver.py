@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import Nanoseconds
@@ -267,6 +267,10 @@ class SlurmDriver:
                 self._update(node, "reason=was down when forewarn released it")
         if self._has_reservation(action):
             self._delete_reservation(action)
+
+    def hold(self, machines: Collection[str]) -> None:
+        """Do nothing: Slurm's power saving waits for jobs and drained nodes."""
+        del machines
 
     def notify(self, jobs: tuple[str, ...], message: str) -> None:
         """Write a message to the output of jobs.

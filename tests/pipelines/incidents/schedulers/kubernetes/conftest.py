@@ -42,6 +42,9 @@ from forewarn.response.state.step import DrainMode, Step
 
 ROLE = Path(__file__).parents[5] / "deploy" / "kubernetes" / "forewarn-role.yaml"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forewarn"
+STEPS_ROLE = ROLE.with_name("forewarn-steps-role.yaml")
+KARPENTER = "karpenter.sh/do-not-disrupt"
+AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NODES = tuple(f"node-{number:05d}" for number in range(16))
 TIMEOUT_SECONDS = 300.0
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -66,9 +69,6 @@ contexts:
 READING = NodeReading("rack", "switch", ("*quarantine*",), ("*gpu*", "accelerated*"))
 
 
-@dataclass(slots=True)
-class Evictions120(ApiServer):
-    """Connection that translates evictions for server 1.20, and loses the answers to some changes.
 @dataclass
 class CustomResources:
     """Custom resources of one group, in memory.
@@ -113,6 +113,9 @@ class CustomResources:
         return 200, self.objects.pop(key) if method == "DELETE" else self.objects[key]
 
 
+@dataclass(slots=True)
+class Evictions120(ApiServer):
+    """Connection that translates evictions for server 1.20, and loses the answers to some changes.
 
     Attributes
     ----------
@@ -120,16 +123,16 @@ class CustomResources:
         Methods whose next successful answer is lost.
     before : callable
         Called before each request with its method and path in one text.
+    resources : CustomResources or None
+        Answers the requests of its group.
     """
 
     losses: list[str] = field(default_factory=list)
-    resources : CustomResources or None
-        Answers the requests of its group.
     before: Callable[[str], object] = str
+    resources: CustomResources | None = None
 
     def _request(self, method: str, path: str, query: Any, *body: Any, **more: Any) -> Any:
         if path.endswith("/eviction"):
-    resources: CustomResources | None = None
             body = ({**body[0], "apiVersion": "policy/v1beta1"}, *body[1:])
         self.before(f"{method} {path}")
         if self.resources is not None and path.startswith(f"/apis/{self.resources.group}/"):
@@ -141,9 +144,6 @@ class CustomResources:
             raise DriverTimeoutError(f"{method} {path}: no answer (lost by the test)")
         return answer
 
-
-class Cluster:
-    """An API server with its database, and what people, kubelets and operators do."""
     def _answer(
         self,
         resources: CustomResources,
@@ -173,6 +173,9 @@ def rights_of(rules: list[Any]) -> list[str]:
     ]
 
 
+class Cluster:
+    """An API server with its database, and what people, kubelets and operators do."""
+
     def __init__(
         self, folder: Path, free_port: Callable[[], int], programs: dict[str, Path]
     ) -> None:
@@ -180,10 +183,10 @@ def rights_of(rules: list[Any]) -> list[str]:
         self.programs = programs
         self.port, self.etcd, self.peer = free_port(), free_port(), free_port()
         self.kubeconfig = folder / "kubeconfig"
+        self.resources: CustomResources | None = None
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._http: httpx.Client | None = None
 
-        self.resources: CustomResources | None = None
     # --- daemons ----------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -212,10 +215,10 @@ def rights_of(rules: list[Any]) -> list[str]:
             folder = f"{ROLES}/namespaces/{namespace}" if namespace else ROLES
             self.call("POST", f"{folder}/{item['kind'].lower()}s", item)
         self.set_rules(self.rules)
+        self.set_rules(self.step_rules, role="forewarn-steps")
 
     def start_server(self) -> None:
         key = str(self.folder / "key")
-        self.set_rules(self.step_rules, role="forewarn-steps")
         self._spawn(
             "kube-apiserver",
             *("--etcd-servers", f"http://127.0.0.1:{self.etcd}"),
@@ -303,12 +306,13 @@ def rights_of(rules: list[Any]) -> list[str]:
         self.call("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
         self.report_ready(name, "True")
 
-    def report_ready(self, name: str, status: str) -> None:
+    def report_ready(self, name: str, status: str, healthy_gpus: int = 8) -> None:
         """Set what a kubelet reports."""
         body = {
             "status": {
                 "conditions": [{"type": "Ready", "status": status}],
                 "capacity": {"nvidia.com/gpu": "8", "pods": "110"},
+                "allocatable": {"nvidia.com/gpu": str(healthy_gpus), "pods": "110"},
             }
         }
         self.call("PATCH", f"/api/v1/nodes/{name}/status", body, form=STRATEGIC, who="kubelet")
@@ -338,9 +342,24 @@ def rights_of(rules: list[Any]) -> list[str]:
         self.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": items}}, who=who)
 
     def label(self, name: str, **labels: str | None) -> None:
-        names = {"upgrade": "nvidia.com/gpu-driver-upgrade-state"}
+        names = {
+            "upgrade": "nvidia.com/gpu-driver-upgrade-state",
+            "karpenter": "karpenter.sh/nodepool",
+            "eks": "eks.amazonaws.com/nodegroup",
+        }
         body = {"metadata": {"labels": {names.get(key, key): v for key, v in labels.items()}}}
         self.call("PATCH", f"/api/v1/nodes/{name}", body, who="gpu-operator")
+
+    def annotate(self, name: str, who: str = "tom", **annotations: str | None) -> None:
+        """Set annotations; `karpenter` and `autoscaler` stand for their longer names."""
+        names = {"karpenter": KARPENTER, "autoscaler": AUTOSCALER}
+        body = {"metadata": {"annotations": {names[key]: v for key, v in annotations.items()}}}
+        self.call("PATCH", f"/api/v1/nodes/{name}", body, who=who)
+
+    def holds(self, name: str) -> set[str]:
+        """Return what keeps a node from being removed."""
+        annotations = self.node(name)["metadata"].get("annotations", {})
+        return {key for key in (KARPENTER, AUTOSCALER) if annotations.get(key) == "true"}
 
     def condition(self, name: str) -> tuple[str, str] | None:
         for item in self.node(name)["status"]["conditions"]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.pipelines.incidents.schedulers.kubernetes.conftest import AUTOSCALER, KARPENTER
 
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, DriverTimeoutError
 from forewarn.response.state.action import Action
@@ -373,3 +374,28 @@ def test_notice_is_an_annotation_of_the_pods(kubernetes: Any) -> None:
     assert notices == ['{"save_now": true}', '{"save_now": true}', None]
     kubernetes.driver.publish({})
     assert shown("llama-0") is None
+
+
+def test_hold_leaves_requests_of_others(kubernetes: Any) -> None:
+    """Nodes without an autoscaler are not changed; what a person has set stays."""
+    names = ("node-00001", "node-00002", "node-00003")
+    kubernetes.label(names[1], karpenter="gpu")
+    kubernetes.annotate(names[1], karpenter="true")
+    kubernetes.label(names[2], karpenter="gpu", eks="gpu")
+    kubernetes.annotate(names[2], karpenter="true")
+    before = [kubernetes.node(name) for name in names]
+    kubernetes.driver.hold(names)
+    assert [kubernetes.node(name) for name in names[:2]] == before[:2]
+    assert kubernetes.holds(names[2]) == {KARPENTER, AUTOSCALER}
+    kubernetes.driver.hold([])
+    assert kubernetes.holds(names[2]) == {KARPENTER}
+    assert kubernetes.node(names[2])["metadata"]["labels"] == before[2]["metadata"]["labels"]
+
+
+def test_hold_that_a_person_takes_over_stays(kubernetes: Any) -> None:
+    kubernetes.label("node-00001", eks="gpu")
+    kubernetes.driver.hold(["node-00001"])
+    kubernetes.annotate("node-00001", autoscaler=None)
+    kubernetes.annotate("node-00001", autoscaler="true")
+    kubernetes.driver.hold([])
+    assert kubernetes.holds("node-00001") == {AUTOSCALER}

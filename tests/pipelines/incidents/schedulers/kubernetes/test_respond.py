@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from tests.pipelines.incidents.schedulers.kubernetes.conftest import AUTOSCALER, KARPENTER
+from tests.pipelines.incidents.schedulers.kubernetes.kubernetes_site import (
+    KubernetesSite,
+    respond_later,
+)
+from tests.pipelines.incidents.schedulers.one_replay import EXPECTED, decision_log
+from tests.pipelines.incidents.schedulers.scheduler_site import POLICY
 
-from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
-from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop import kubernetes_site
-from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.features.time_units import MINUTE, Nanoseconds
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.step import DrainMode
 
@@ -56,7 +59,20 @@ def test_condition_of_others_is_a_finding(site: KubernetesSite) -> None:
     assert [(f.cause, f.count) for f in incident.findings] == [("condition GpuXidError", 1)]
 
 
-def test_job_that_kueue_moves_counts_as_killed(site: Site) -> None:
+def test_unhealthy_device_is_a_finding_that_its_return_does_not_end(site: KubernetesSite) -> None:
+    site.cluster.report_ready("node-00001", "True", healthy_gpus=7)
+    site.cluster.report_ready("node-00002", "True", healthy_gpus=0)  # the plugin does not run
+    decisions = site.respond()
+    assert (decisions["node-00001"]["ruling"], decisions["node-00001"]["step"]) == ("act", "avoid")
+    assert "node-00002" not in decisions
+    site.cluster.report_ready("node-00001", "True")
+    site.respond()
+    (incident,) = site.ledger.open_incidents()
+    assert [f.cause for f in incident.findings] == ["condition unhealthy nvidia.com/gpu"]
+    assert site.cluster.machine("node-00001").avoided
+
+
+def test_job_that_kueue_moves_counts_as_killed(site: KubernetesSite) -> None:
     for number in (1, 6):
         labels = {"kueue.x-k8s.io/tas": "true"}
         owner = ("Job", f"a-{number}")
@@ -135,7 +151,26 @@ def test_vanished_node_was_replaced_by_others(site: KubernetesSite) -> None:
     assert site.cluster.taints("node-00001") == []
 
 
-def test_kept_budget_goes_to_a_person(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_is_kept_while_evidence_is_collected(
+    site: KubernetesSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, kept = site.cluster, "node-00001"
+    cluster.label(kept, karpenter="gpu", eks="gpu")
+    cluster.label("node-00002", karpenter="gpu")
+    site.report(kept, "xid 13", minutes_ago=0)
+    site.respond()
+    assert cluster.holds(kept) == {KARPENTER, AUTOSCALER}
+    assert cluster.holds("node-00002") == set()  # nothing was reported
+    respond_later(site, monkeypatch, 9 * MINUTE)
+    assert cluster.holds(kept) == {KARPENTER, AUTOSCALER}
+    respond_later(site, monkeypatch, 11 * MINUTE)
+    assert cluster.holds(kept) == set()
+    assert "forewarn.io/collecting" not in cluster.node(kept)["metadata"]["labels"]
+
+
+def test_kept_budget_goes_to_a_person(
+    site: KubernetesSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.cluster.run_pod("llama-0", "node-00001", owner=LLAMA)
     site.cluster.protect("llama-0", 0)
     site.report("node-00001", "xid 79")
