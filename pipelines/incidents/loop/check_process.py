@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
-from forewarn.pipelines.incidents.loop.detached_process import run_detached, start_detached
+from forewarn.pipelines.incidents.loop.detached_process import (
+    AwaitedCommand,
+    record_awaited,
+    run_detached,
+    start_detached,
+)
 from forewarn.pipelines.incidents.loop.site_check import CheckResult, CheckState, SiteCheck
 
 if TYPE_CHECKING:  # imported after the check has ended, to keep the waiting process small
@@ -20,43 +25,15 @@ if TYPE_CHECKING:  # imported after the check has ended, to keep the waiting pro
     from forewarn.response.state.action import Action
     from forewarn.response.state.finding import Finding
 
-__all__ = ["BEGUN", "FAILED", "PASSED", "CheckJob", "record_result", "start_check"]
+__all__ = ["BEGUN", "FAILED", "PASSED", "record_result", "start_check"]
 
 BEGUN: Final = "check begun"
 PASSED: Final = "check passed"
 FAILED: Final = "check failed"
 _UNKNOWN: Final = "check unknown"
-_MAX_ATTEMPTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class CheckJob:
-    """A check that the ledger records as started.
-
-    Attributes
-    ----------
-    ledger : str
-        Address of the ledger, without a password.
-    command : tuple of str
-    timeout : float
-        Seconds.
-    machine : str
-    action, version : int
-        The action, and its version that records the start; a later start replaces this one.
-    begun_at : int
-        Nanoseconds since 1970 UTC, by the clock of the loop.
-    """
-
-    ledger: str
-    command: tuple[str, ...]
-    timeout: float
-    machine: str
-    action: int
-    version: int
-    begun_at: Nanoseconds
-
-
-def start_check(job: CheckJob) -> None:
+def start_check(job: AwaitedCommand) -> None:
     """Start a check without waiting for it.
 
     Raises
@@ -67,30 +44,30 @@ def start_check(job: CheckJob) -> None:
     start_detached(__name__, asdict(job), f"the check of {job.machine}")
 
 
-def record_result(ledger: Ledger, job: CheckJob, result: CheckResult, now: Nanoseconds) -> None:
+def record_result(
+    ledger: Ledger, job: AwaitedCommand, result: CheckResult, now: Nanoseconds
+) -> None:
     """Record the result of a check, if the action still waits for it.
 
     A failed check is recorded as a finding as well. An unknown result proves nothing; the loop
     repeats the check.
     """
-    for _ in range(_MAX_ATTEMPTS):  # the loop may change the action at the same time
-        action = _awaiting_action(ledger, job)
-        if action is None:
-            return
-        if result.state is CheckState.UNKNOWN:
-            verdict = _UNKNOWN
-        else:
-            verdict = PASSED if result.passed else FAILED
+    if result.state is CheckState.UNKNOWN:
+        verdict = _UNKNOWN
+    else:
+        verdict = PASSED if result.passed else FAILED
+
+    def record(action: Action) -> Action | None:
         if verdict == FAILED:  # first, because a recorded change is not repeated
-            ledger.record_findings(
-                ledger.new_findings([_finding(job, action, result, now)]), now=now
-            )
+            findings = ledger.new_findings([_finding(job, action, result, now)])
+            ledger.record_findings(findings, now=now)
         detail = f"{verdict}: {result.detail}"
-        if ledger.advance(action, action.state, now=now, detail=detail) is not None:
-            return
+        return ledger.advance(action, action.state, now=now, detail=detail)
+
+    record_awaited(lambda: _awaiting_action(ledger, job), record)
 
 
-def _awaiting_action(ledger: Ledger, job: CheckJob) -> Action | None:
+def _awaiting_action(ledger: Ledger, job: AwaitedCommand) -> Action | None:
     """Return the action if it still waits for this check."""
     from forewarn.response.state.action import ActionState
 
@@ -101,7 +78,7 @@ def _awaiting_action(ledger: Ledger, job: CheckJob) -> Action | None:
     return action if changes and changes[-1].version == job.version else None
 
 
-def _finding(job: CheckJob, action: Action, result: CheckResult, now: Nanoseconds) -> Finding:
+def _finding(job: AwaitedCommand, action: Action, result: CheckResult, now: Nanoseconds) -> Finding:
     from forewarn.response.state.finding import Finding, FindingKind, Severity
 
     return Finding(
@@ -118,7 +95,7 @@ def _finding(job: CheckJob, action: Action, result: CheckResult, now: Nanosecond
     )
 
 
-def _run(job: CheckJob) -> None:
+def _run(job: AwaitedCommand) -> None:
     """Run the check and record its result; without a ledger, the loop checks again later."""
     started = time.monotonic_ns()
     check = SiteCheck(tuple(job.command), job.timeout)
@@ -133,4 +110,4 @@ def _run(job: CheckJob) -> None:
 
 
 if __name__ == "__main__":
-    run_detached(lambda job: _run(CheckJob(**job)))
+    run_detached(lambda job: _run(AwaitedCommand(**job)))

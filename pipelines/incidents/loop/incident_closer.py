@@ -14,9 +14,9 @@ from forewarn.pipelines.incidents.loop.check_process import (
     BEGUN,
     FAILED,
     PASSED,
-    CheckJob,
     start_check,
 )
+from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError
 from forewarn.pipelines.runtime.progress import note
@@ -133,7 +133,7 @@ class IncidentCloser:
         try:
             self.driver.reserve(action)
             start_check(
-                CheckJob(
+                AwaitedCommand(
                     ledger=self.ledger.database.address,
                     command=check.command,
                     timeout=check.timeout,

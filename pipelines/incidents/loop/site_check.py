@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import IntEnum
 
 from forewarn.features.errors import InputError
-from forewarn.pipelines.incidents.loop.site_command import run_site_command
+from forewarn.pipelines.incidents.loop.site_command import command_fields, run_site_command
 
 __all__ = ["CheckResult", "CheckState", "SiteCheck"]
 
-_FIELD = re.compile(r"\{(\w*)\}")
 _FIELDS = frozenset({"machine", "action", "reservation"})
 
 
@@ -76,10 +74,10 @@ class SiteCheck:
         """
         if not self.command or not self.command[0]:
             raise InputError("`check` is empty, expected a list of program and arguments.")
-        names = {name for part in self.command for name in _FIELD.findall(part)}
-        if names - _FIELDS:
+        unknown = command_fields(self.command) - _FIELDS
+        if unknown:
             raise InputError(
-                f"`check` has {{{min(names - _FIELDS)}}}, expected {{machine}}, {{action}} or "
+                f"`check` has {{{min(unknown)}}}, expected {{machine}}, {{action}} or "
                 "{reservation}."
             )
 

@@ -14,7 +14,7 @@ from typing import IO
 
 from forewarn.features.errors import InputError
 
-__all__ = ["CommandResult", "run_site_command"]
+__all__ = ["CommandResult", "command_fields", "run_site_command"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _FIELD = re.compile(r"\{(\w*)\}")
@@ -41,6 +41,11 @@ class CommandResult:
     detail: str
     output: str = ""
     started: bool = True
+
+
+def command_fields(command: Sequence[str]) -> set[str]:
+    """Return the names of the fields of a command, such as `machine` for `{machine}`."""
+    return {name for part in command for name in _FIELD.findall(part)}
 
 
 def run_site_command(

@@ -8,11 +8,16 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.loop.detached_process import run_detached, start_detached
+from forewarn.pipelines.incidents.loop.detached_process import (
+    AwaitedCommand,
+    record_awaited,
+    run_detached,
+    start_detached,
+)
 from forewarn.pipelines.incidents.loop.site_command import CommandResult, run_site_command
 
 if TYPE_CHECKING:  # imported when it is needed, to keep the waiting process small
@@ -21,37 +26,13 @@ if TYPE_CHECKING:  # imported when it is needed, to keep the waiting process sma
 
 __all__ = ["StepJob", "record_step", "start_step"]
 
-_MAX_ATTEMPTS: Final = 5
-
 
 @dataclass(frozen=True, slots=True)
-class StepJob:
-    """A step that the ledger records as begun.
+class StepJob(AwaitedCommand):
+    """A step that the ledger records as begun; the serial is empty if it is unknown."""
 
-    Attributes
-    ----------
-    ledger : str
-        Address of the ledger, without a password.
-    command : tuple of str
-    timeout : float
-        Seconds.
-    step, machine, gpu_serial : str
-        The serial is empty if it is unknown.
-    action, version : int
-        The action, and its version that records the beginning.
-    begun_at : int
-        Nanoseconds since 1970 UTC, by the clock of the loop.
-    """
-
-    ledger: str
-    command: tuple[str, ...]
-    timeout: float
     step: str
-    machine: str
     gpu_serial: str
-    action: int
-    version: int
-    begun_at: Nanoseconds
 
 
 def start_step(job: StepJob) -> None:
@@ -79,10 +60,9 @@ def record_step(ledger: Ledger, job: StepJob, result: CommandResult, now: Nanose
     else:
         event = StepEvent.SUCCEEDED if result.code == 0 else StepEvent.FAILED
     change = StepChange(Step(job.step), event, result.detail, now)
-    for _ in range(_MAX_ATTEMPTS):  # the loop may change the action at the same time
-        action = _awaiting_action(ledger, job)
-        if action is None or record_change(ledger, action, change) is not None:
-            return
+    record_awaited(
+        lambda: _awaiting_action(ledger, job), lambda action: record_change(ledger, action, change)
+    )
 
 
 def _awaiting_action(ledger: Ledger, job: StepJob) -> Action | None:

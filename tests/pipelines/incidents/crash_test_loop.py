@@ -33,6 +33,7 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop import (
     check_process,
     decision_output,
+    detached_process,
     incident_closer,
     responder,
 )
@@ -272,7 +273,7 @@ def _crash_at_requests(now: Nanoseconds) -> None:
     api_server._server_time = lambda _: now  # type: ignore[assignment]
 
 
-def check_in_process(job: check_process.CheckJob) -> None:
+def check_in_process(job: detached_process.AwaitedCommand) -> None:
     """Run the check in this process, so that it has crash points."""
     step()
     check_process._run(job)

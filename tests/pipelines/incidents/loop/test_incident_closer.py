@@ -11,7 +11,8 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.check_process import BEGUN, CheckJob, record_result
+from forewarn.pipelines.incidents.loop.check_process import BEGUN, record_result
+from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
 from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.site_check import CheckResult, CheckState, SiteCheck
@@ -189,12 +190,15 @@ def test_outdated_check_result_is_ignored(
     values = (rig.ledger.database.address, rig.check.command, 30.0, "m0", 1)
     result = CheckResult(CheckState.CRITICAL, "late")
     record_result(
-        rig.ledger, CheckJob(*values, version=started.version - 1, begun_at=START), result, OVER
+        rig.ledger,
+        AwaitedCommand(*values, version=started.version - 1, begun_at=START),
+        result,
+        OVER,
     )
     assert rig.details() == ["check begun"]
     rig.ledger.advance(started, ActionState.RELEASING, now=OVER, detail="by hand")
     record_result(
-        rig.ledger, CheckJob(*values, version=started.version, begun_at=START), result, OVER
+        rig.ledger, AwaitedCommand(*values, version=started.version, begun_at=START), result, OVER
     )
     assert rig.details() == ["check begun", "by hand"]
     assert rig.findings() == []
