@@ -89,7 +89,7 @@ def apply_transitions(
                 transition.action,
                 transition.state,
                 now=now,
-                who=transition.by or "forewarn",
+                who=transition.by or _default_author(transition),
                 detail=transition.detail,
                 identity=identity,
             )
@@ -135,8 +135,13 @@ def _override(ledger: Ledger, transition: ActionTransition, *, now: Nanoseconds)
     incident = ledger.incident(action.incident)
     if incident is not None and incident.state is IncidentState.OPEN:
         why = f"{action.machine}: {transition.detail}"
-        state = IncidentState.OVERRIDDEN
-        ledger.end_incident(incident.id, state, now=now, who=transition.by or "somebody", why=why)
+        who = transition.by or _default_author(transition)
+        ledger.end_incident(incident.id, IncidentState.OVERRIDDEN, now=now, who=who, why=why)
+
+
+def _default_author(transition: ActionTransition) -> str:
+    """Return who made a change that the scheduler attributes to no person."""
+    return "somebody" if transition.state is ActionState.OVERRIDDEN else "forewarn"
 
 
 def _make_call(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.pipelines.incidents.loop.test_responder import Rig, _make_rig
+from tests.pipelines.incidents.loop.test_responder import Rig, make_rig
 
 from forewarn.features.time_units import HOUR, MINUTE, SECOND, Nanoseconds
 from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
@@ -20,7 +20,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def rig(tmp_path: Path, mode: str) -> Iterator[Rig]:
-    rig = _make_rig(tmp_path, mode)
+    rig = make_rig(tmp_path, mode)
     rig.responder.metrics = RespondMetrics(rig.responder.site.pools)
     rig.once()
     with rig.ledger:
