@@ -326,7 +326,7 @@ class Responder:
 
     def _hold_machines(self, incidents: Sequence[Incident], situation: Situation) -> None:
         """Ask others not to remove machines while the evidence about them is collected."""
-        if self.driver is None or not self.site.acts:
+        if self.driver is None:
             return
         try:
             self.driver.hold(machines_to_hold(incidents, situation))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.pipelines.incidents.schedulers.kubernetes.conftest import AUTOSCALER, KARPENTER
 from tests.pipelines.incidents.schedulers.kubernetes.kubernetes_site import (
@@ -151,8 +153,9 @@ def test_vanished_node_was_replaced_by_others(site: KubernetesSite) -> None:
     assert site.cluster.taints("node-00001") == []
 
 
+@pytest.mark.parametrize("mode_at_end", ["act", "observe"])
 def test_node_is_kept_while_evidence_is_collected(
-    site: KubernetesSite, monkeypatch: pytest.MonkeyPatch
+    mode_at_end: str, site: KubernetesSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, kept = site.cluster, "node-00001"
     cluster.label(kept, karpenter="gpu", eks="gpu")
@@ -163,6 +166,8 @@ def test_node_is_kept_while_evidence_is_collected(
     assert cluster.holds("node-00002") == set()  # nothing was reported
     respond_later(site, monkeypatch, 9 * MINUTE)
     assert cluster.holds(kept) == {KARPENTER, AUTOSCALER}
+    config = Path(site.config)
+    config.write_text(config.read_text().replace('mode = "act"', f'mode = "{mode_at_end}"'))
     respond_later(site, monkeypatch, 11 * MINUTE)
     assert cluster.holds(kept) == set()
     assert "forewarn.io/collecting" not in cluster.node(kept)["metadata"]["labels"]
