@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.options import (
@@ -21,6 +19,7 @@ from forewarn.pipelines.cli.options import (
     add_seed,
     integer_at_least,
     time_argument,
+    zone_argument,
 )
 from forewarn.pipelines.runtime.terminal import write_line
 
@@ -84,7 +83,7 @@ def _add_context(command: Parser) -> None:
     )
     command.add_argument(
         "--timezone",
-        type=_zone,
+        type=zone_argument,
         metavar="ZONE",
         help="zone of log times that state none, as Asia/Shanghai (default: guessed, else UTC)",
     )
@@ -94,15 +93,6 @@ def _site(args: argparse.Namespace) -> SiteContext:
     from forewarn.pipelines.diagnosis.site_context import SiteContext
 
     return SiteContext(args.events, args.at_risk, tuple(args.patterns), args.timezone)
-
-
-def _zone(text: str) -> dt.tzinfo:
-    try:
-        return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is not a time zone, expected a name such as Asia/Shanghai"
-        ) from None
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -47,6 +47,8 @@ _COMMAND_MODULES = {
     "review": ("prediction", "add_review"),
     "detect": ("detection", "add_detect"),
     "diagnose": ("diagnosis", "add_diagnose"),
+    "lost": ("recovery", "add_lost"),
+    "advise": ("recovery", "add_advise"),
     "respond": ("respond", "add_respond"),
     "incidents": ("operator_commands", "add_incidents"),
     "approve": ("operator_commands", "add_approve"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.cli.site_defaults import SiteDefault
@@ -40,6 +42,7 @@ __all__ = [
     "records_location",
     "require_start_before_end",
     "time_argument",
+    "zone_argument",
 ]
 
 
@@ -109,6 +112,16 @@ def time_argument(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"found {_short(text)!r}, expected a date or time such as 2025-03-01 or "
             "2025-03-01T06:00:00Z, or now"
+        ) from None
+
+
+def zone_argument(text: str) -> dt.tzinfo:
+    """Parse the name of a time zone."""
+    try:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not a time zone, expected a name such as Asia/Shanghai"
         ) from None
 
 

@@ -63,7 +63,7 @@ def best_interval_seconds(save_seconds: float, rate: float) -> float:
     Parameters
     ----------
     save_seconds : float
-        Time that training stands still for a checkpoint.
+        Time that training pauses for a checkpoint.
     rate : float
         Interruptions a second.
 
@@ -189,7 +189,7 @@ def advise_checkpoint(
     Parameters
     ----------
     step_seconds, save_seconds : float
-        Time of a training step, and time that training stands still for a checkpoint.
+        Time of a training step, and time that training pauses for a checkpoint.
     restart_seconds : float
         From an interruption to the first step of the next run.
     rate : float

@@ -161,7 +161,7 @@ def account_for(runs: Sequence[JobRun]) -> LostTime:
             owner = at_end if use.use in (TimeUse.DETECT, TimeUse.SCHEDULE) else owner
             spans += _label([use], run.gpus, owner)
         furthest = max(furthest, *(step.number for step in run.steps), 0)
-    return LostTime(tuple(runs), tuple(spans))
+    return LostTime(tuple(runs), tuple(_merge(spans)))
 
 
 def _label(uses: Iterable[_Use], gpus: int, interruption: int | None) -> Iterator[UsedSpan]:
@@ -172,6 +172,20 @@ def _label(uses: Iterable[_Use], gpus: int, interruption: int | None) -> Iterato
     )
 
 
+def _merge(spans: Iterable[UsedSpan]) -> Iterator[UsedSpan]:
+    """Yield spans of one use that follow each other as one."""
+    last: UsedSpan | None = None
+    for span in spans:
+        if last is not None and span[2:] == last[2:]:
+            last = last._replace(end=span.end)
+            continue
+        if last is not None:
+            yield last
+        last = span
+    if last is not None:
+        yield last
+
+
 def _gap(previous: JobRun, run: JobRun) -> Iterator[_Use]:
     """Yield the uses of the time between two runs.
 
@@ -179,8 +193,8 @@ def _gap(previous: JobRun, run: JobRun) -> Iterator[_Use]:
     """
     if run.begin < previous.end:
         raise ValueError(f"runs must not overlap: one begins before the end at {previous.end}.")
-    asked = previous.end if run.submitted is None else run.submitted
-    noticed = asked if previous.noticed is None else min(asked, previous.noticed)
+    requested = previous.end if run.submitted is None else run.submitted
+    noticed = requested if previous.noticed is None else min(requested, previous.noticed)
     middle = min(max(noticed, previous.end), run.begin)
     is_failed = previous.ended is RunEnd.FAILED
     yield _Use(previous.end, middle, TimeUse.DETECT if is_failed else TimeUse.SCHEDULE)

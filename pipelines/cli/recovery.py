@@ -1,0 +1,130 @@
+"""The commands `lost` and `advise`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from forewarn.pipelines.cli.options import (
+    Commands,
+    add_command,
+    add_group,
+    add_json,
+    integer_at_least,
+    time_argument,
+    zone_argument,
+)
+from forewarn.pipelines.runtime.terminal import write_line
+
+__all__ = ["add_advise", "add_lost"]
+
+
+def add_lost(commands: Commands) -> None:
+    """Add `forewarn lost`."""
+    command = add_command(
+        commands,
+        "lost",
+        _lost,
+        "account for the GPU time of a job or of all jobs: useful, or lost by what",
+        "sacct -D -P -j 4242 -o JobIDRaw,JobName,Submit,Start,End,State,AllocTRES,NodeList > runs\n"
+        "  forewarn lost --job /shared/jobs/4242 --runs runs\n"
+        "  forewarn lost --fleet /shared/jobs --runs runs --html lost.html",
+    )
+    which = command.add_mutually_exclusive_group(required=True)
+    which.add_argument("--job", type=Path, metavar="JOB", help="folder, log or .tar.gz of a job")
+    which.add_argument(
+        "--fleet", type=Path, metavar="DIR", help="folder with a folder or log a job"
+    )
+    command.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="output of `sacct -D -P`, or Slurm's file of completed jobs; without it, time outside "
+        "the logs is not counted",
+    )
+    command.add_argument(
+        "--gpus",
+        type=integer_at_least(1, 10**6),
+        metavar="N",
+        help="GPUs of a job, where the scheduler does not tell (default: its ranks)",
+    )
+    command.add_argument(
+        "--timezone",
+        type=zone_argument,
+        metavar="ZONE",
+        help="zone of times that state none, as Asia/Shanghai (default: UTC)",
+    )
+    command.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page")
+    add_json(command)
+
+
+def _lost(args: argparse.Namespace) -> int:
+    import datetime as dt
+
+    from forewarn.pipelines.recovery.lost_job import lost_by_fleet, lost_by_job
+    from forewarn.pipelines.recovery.lost_report import report_lines
+
+    zone = args.timezone or dt.UTC
+    if args.job is not None:
+        report = lost_by_job(args.job, args.runs, gpus=args.gpus, zone=zone)
+    else:
+        report = lost_by_fleet(args.fleet, args.runs, gpus=args.gpus, zone=zone)
+    if args.html is not None:
+        from forewarn.pipelines.recovery.lost_page import write_lost_page
+
+        write_lost_page(report, args.html)
+    if args.json:
+        print(json.dumps(report), flush=True)
+        return 0
+    for words in report_lines(report):
+        write_line(words)
+    return 0
+
+
+def add_advise(commands: Commands) -> None:
+    """Add `forewarn advise` and its commands."""
+    parts = add_group(commands, "advise", "advise a job", metavar="COMMAND")
+    command = add_command(
+        parts,
+        "checkpoint",
+        _advise,
+        "say how often a job should save, and whether a flagged machine is worth a checkpoint or a "
+        "move",
+        "forewarn advise checkpoint --job job.toml --at-risk lists --review review.json",
+    )
+    command.add_argument(
+        "--job",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='TOML: machines = ["node-[1-8]"], step = "2s", save = "30s", restart = "5min"; '
+        "optionally detect, since_save, interruptions_per_day, gpus, spares",
+    )
+    command.add_argument("--at-risk", type=Path, metavar="LISTS", help="lists of `score`")
+    command.add_argument(
+        "--review",
+        type=Path,
+        metavar="FILE",
+        help="output of `review --json`: what a flag is worth",
+    )
+    command.add_argument(
+        "--at",
+        type=time_argument,
+        default="now",
+        metavar="TIME",
+        help="which list counts (default: now)",
+    )
+    add_json(command)
+
+
+def _advise(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.recovery.job_advice import advice_lines, advise_job
+
+    line = advise_job(args.job, args.at_risk, args.review, at=args.at)
+    if args.json:
+        print(json.dumps(line), flush=True)
+        return 0
+    for words in advice_lines(line):
+        write_line(words)
+    return 0

@@ -1,0 +1,1 @@
+"""Reads the life of jobs from logs and schedulers, and reports what interruptions cost."""

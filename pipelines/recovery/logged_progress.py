@@ -1,0 +1,176 @@
+"""What a job's logs say of its progress: steps, checkpoints and restarts, with their times."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
+from forewarn.features.diagnosis.log_lines.progress_lines import learn_progress
+from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
+from forewarn.features.diagnosis.log_streams.job_streams import read_streams
+from forewarn.features.diagnosis.log_streams.line_sources import Source
+from forewarn.models.diagnosis.probes.log_phases import PhaseLine, logged_phases
+from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
+from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
+from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded, read_end
+from forewarn.pipelines.diagnosis.parts.log_reader import last_time_with_year
+from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.response.recovery.job_run import LoggedSave, ReportedStep
+
+__all__ = ["LoggedProgress", "read_progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProgress:
+    """Progress of a job as its logs state it.
+
+    Attributes
+    ----------
+    steps : tuple of ReportedStep
+        In order of time; of the rank that reports most. Numbers fall where the job starts again.
+    saves : tuple of LoggedSave
+        Checkpoints of which beginning and end are logged, in order.
+    restarts : tuple of int
+        Times at which a launcher says that it starts the processes again, in order.
+    marks : tuple of int
+        Times of lines of that rank, about 10 s apart, in order.
+    first, last : int or None
+        Of any line, in nanoseconds since 1970 UTC.
+    ranks : int
+        Ranks that the logs know.
+    """
+
+    steps: tuple[ReportedStep, ...] = ()
+    saves: tuple[LoggedSave, ...] = ()
+    restarts: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    ranks: int = 0
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the sources of a job one after another.
+
+    Parameters
+    ----------
+    matcher : LogMatcher
+        Of the lines about checkpoints and restarts alone.
+    before : int or None
+    zone : datetime.tzinfo
+        As in `parse_line_timestamp`.
+    """
+
+    matcher: LogMatcher
+    before: int | None
+    zone: dt.tzinfo
+    steps: list[list[ReportedStep]] = field(default_factory=list)
+    marks: list[list[int]] = field(default_factory=list)
+    phases: list[PhaseLine] = field(default_factory=list)
+    restarts: set[int] = field(default_factory=set)
+
+    def read(self, source: Source, _: object) -> None:
+        """Read a source; its steps stay in the order of the sources."""
+        text = source.text
+        marks = TimeMarks(self.before, self.zone)
+        marks.read(text)
+        self.marks.append(marks.marks if marks.last is None else [*marks.marks, marks.last])
+        lines = learn_progress(text).first_lines(text, sys.maxsize)
+        times = marks.times(text, [line.offset for line in lines])
+        self.steps.append(
+            [
+                ReportedStep(time, line.number)
+                for line, time in zip(lines, times, strict=True)
+                if time is not None
+            ]
+        )
+        matched = list(self.matcher.lines(text))
+        times = marks.times(text, [line.start for line in matched])
+        for line, time in zip(matched, times, strict=True):
+            if time is None:
+                continue
+            if line.pattern.attempt:
+                self.restarts.add(time)
+            elif line.pattern.phase is not None:
+                is_begin = line.pattern.phase.endswith("begins")
+                self.phases.append(PhaseLine("checkpoint", is_begin, time))
+
+
+def read_progress(job: Path, *, zone: dt.tzinfo = dt.UTC) -> LoggedProgress:
+    """Read the progress of a job from its logs; empty if it has none.
+
+    Parameters
+    ----------
+    job : Path
+        As `forewarn diagnose run` takes it: a folder, a log, or an archive.
+    zone : datetime.tzinfo
+        Zone of times that state none.
+
+    Raises
+    ------
+    JobFolderError, ArchiveError
+        If it cannot be read.
+    """
+    with JobFolder.open(job) as folder:
+        files = log_files(folder)
+        ends = (last_time_with_year(name, read_end(path)) for name, path in files)
+        before = max((time for time in ends if time is not None), default=None)
+        reader = _Reader(_phase_matcher(), before, zone)
+        streams = read_streams(_contents(files), folder.ranks(), visit=reader.read)
+    by_rank: defaultdict[int | None, _RankProgress] = defaultdict(_RankProgress)
+    for stream, steps, marks in zip(streams.streams, reader.steps, reader.marks, strict=True):
+        by_rank[stream.rank].steps += steps
+        by_rank[stream.rank].marks += marks
+    chosen = max(by_rank.values(), key=lambda each: len(each.steps), default=_RankProgress())
+    times = [time for marks in reader.marks for time in (marks[:1] + marks[-1:])]
+    return LoggedProgress(
+        steps=tuple(sorted(chosen.steps, key=lambda step: step.time)),
+        saves=tuple(_saves(reader.phases)),
+        restarts=tuple(sorted(reader.restarts)),
+        marks=tuple(sorted(chosen.marks)),
+        first=min(times, default=None),
+        last=max(times, default=None),
+        ranks=streams.world or len(streams.ranks),
+    )
+
+
+@dataclass(slots=True)
+class _RankProgress:
+    """Steps and times of lines of one rank, from all its streams."""
+
+    steps: list[ReportedStep] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+
+
+def _phase_matcher() -> LogMatcher:
+    patterns = load_patterns().patterns
+    return LogMatcher(
+        [
+            pattern
+            for pattern in patterns
+            if pattern.attempt or (pattern.phase or "").startswith("checkpoint")
+        ]
+    )
+
+
+def _contents(files: Sequence[tuple[str, Path]]) -> Iterable[tuple[str, bytes]]:
+    with progress_bar(len(files), "reading logs", "log") as bar:
+        for name, path in files:
+            yield name, read_bounded(path, len(files))[0]
+            bar.update()
+
+
+def _saves(lines: Iterable[PhaseLine]) -> Iterable[LoggedSave]:
+    """Yield the checkpoints whose beginning and end are logged, apart from each other."""
+    position = 0
+    for phase in logged_phases(lines, None):
+        begin = max(phase.begin, position)
+        if phase.end is not None and phase.end > begin:
+            yield LoggedSave(begin, phase.end)
+            position = phase.end
