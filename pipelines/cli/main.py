@@ -54,6 +54,7 @@ _COMMAND_MODULES = {
     "approve": ("operator_commands", "add_approve"),
     "drain": ("operator_commands", "add_drain"),
     "undo": ("operator_commands", "add_undo"),
+    "blocks": ("blocks", "add_blocks"),
     "ack": ("operator_commands", "add_ack"),
     "outcome": ("operator_commands", "add_outcome"),
     "switch": ("operator_commands", "add_switch"),

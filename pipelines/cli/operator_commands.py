@@ -35,6 +35,7 @@ __all__ = [
     "add_outcome",
     "add_switch",
     "add_undo",
+    "open_site",
 ]
 
 _number = integer_at_least(1, 2**63 - 1)
@@ -42,7 +43,7 @@ _OUTCOMES = ("confirmed", "not_confirmed", "unknown")
 _MODES = ("finish", "deadline", "now")
 
 
-def _site(args: argparse.Namespace) -> ResponseSite:
+def open_site(args: argparse.Namespace) -> ResponseSite:
     """Return the site that the user wants to change.
 
     Without --config, in a folder without a ledger, a new ledger would be created that no
@@ -101,7 +102,7 @@ def _act(
     args: argparse.Namespace, act: Callable[[Operator], bool], message: str, unchanged: str
 ) -> int:
     """Perform the user's action on an incident, and print the result."""
-    with _site(args).ledger() as ledger:
+    with open_site(args).ledger() as ledger:
         changed = act(_person(ledger, args))
     return _report(args, args.incident, changed, message, unchanged)
 
@@ -227,7 +228,7 @@ def add_drain(commands: Commands) -> None:
 def _drain(args: argparse.Namespace) -> int:
     from forewarn.response.state.step import DrainMode
 
-    with _site(args).ledger() as ledger:
+    with open_site(args).ledger() as ledger:
         number, new = _person(ledger, args).drain(args.machine, DrainMode(args.mode))
     message = f"the next `forewarn respond` drains {args.machine} if the limits permit"
     return _report(args, number, new, message, "already requested")
@@ -315,7 +316,7 @@ def add_switch(commands: Commands) -> None:
 
 
 def _switch(args: argparse.Namespace) -> int:
-    site, who, now = _site(args), getpass.getuser(), _now()
+    site, who, now = open_site(args), getpass.getuser(), _now()
     if args.acting == "off":
         return _switch_off(site, now=now, who=who, why=args.why)
     with site.ledger() as ledger:

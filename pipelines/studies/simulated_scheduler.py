@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from forewarn.evaluation.simulation.operations.simulated_cluster import GPUS_PER_MACHINE, Cluster
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.schedulers.driver import DriverError, Fleet
+from forewarn.pipelines.incidents.schedulers.driver import DriverError, Fleet, JobExclusions
 from forewarn.response.state.action import Action
 from forewarn.response.state.machine import MARK_PREFIX, Machine, ServiceState
 from forewarn.response.state.step import Step
@@ -108,6 +108,15 @@ class SimulatedScheduler:
 
     def publish(self, notices: Mapping[str, str]) -> None:
         """Do nothing: simulated jobs read nothing."""
+
+    def exclusions(self, job: str) -> JobExclusions | None:
+        """Return None: no block is asked for."""
+
+    def exclude(self, job: str, machine: str) -> None:
+        """Do nothing."""
+
+    def include(self, job: str, machine: str) -> None:
+        """Do nothing."""
 
     @staticmethod
     def _number(action: Action) -> int:

@@ -200,7 +200,7 @@ def _too_many_avoided(context: LimitContext) -> Blocker | None:
 
 
 def _avoided(machine: Machine, pool: str) -> bool:
-    return machine.avoided and machine.gpus > 0 and machine.pool == pool
+    return (machine.avoided or machine.blocked) and machine.gpus > 0 and machine.pool == pool
 
 
 def _are(number: int) -> str:

@@ -16,6 +16,7 @@ from forewarn.response.decision.usable_findings import (
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.incident import Incident
+from forewarn.response.state.job_block import JobBlock
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["JobNotice", "MachineNotice", "NoticeState", "job_notices"]
@@ -26,11 +27,13 @@ _HOLDS = (ActionState.SENT, ActionState.HOLDING, ActionState.DRAINED)
 class NoticeState(StrEnum):
     """What a job is told about a machine, the least urgent first.
 
-    `AVOIDED`: new jobs avoid it. `AT_RISK`: it should be drained, and a limit or a missing approval
-    prevents it. `DRAINING`: it takes no further job.
+    `AVOIDED`: new jobs avoid it. `BLOCKED`: this job does not get it when it starts again.
+    `AT_RISK`: it should be drained, and a limit or a missing approval prevents it. `DRAINING`: it
+    takes no further job.
     """
 
     AVOIDED = "avoided"
+    BLOCKED = "blocked"
     AT_RISK = "at_risk"
     DRAINING = "draining"
 
@@ -71,7 +74,10 @@ class JobNotice:
 
 
 def job_notices(
-    decided: Iterable[tuple[Incident, Decision]], actions: Iterable[Action], situation: Situation
+    decided: Iterable[tuple[Incident, Decision]],
+    actions: Iterable[Action],
+    blocks: Iterable[JobBlock],
+    situation: Situation,
 ) -> list[JobNotice]:
     """Return the notices of all running jobs, sorted by job.
 
@@ -83,21 +89,30 @@ def job_notices(
         Of this round.
     actions : iterable of Action
         Open ones.
+    blocks : iterable of JobBlock
+        Active ones.
     situation : Situation
     """
-    entries = [*map(_from_action, actions), *(_from_decision(i, d, situation) for i, d in decided)]
-    by_machine: dict[str, MachineNotice] = {}
+    common = [*map(_from_action, actions), *(_from_decision(i, d, situation) for i, d in decided)]
+    entries: list[tuple[MachineNotice, str | None]] = [
+        (entry, None) for entry in filter(None, common)
+    ]
+    entries += [(_from_block(block), block.job) for block in blocks]
     order = list(NoticeState)
-    for entry in filter(None, entries):
-        known = by_machine.get(entry.machine)
-        if known is None or order.index(entry.state) > order.index(known.state):
-            by_machine[entry.machine] = entry
-    by_job: defaultdict[str, list[MachineNotice]] = defaultdict(list)
-    for name in sorted(by_machine):
-        machine = situation.fleet.get(name)
-        for job in machine.jobs if machine else ():
-            by_job[job].append(by_machine[name])
-    return [JobNotice(job, tuple(by_job[job])) for job in sorted(by_job)]
+    by_job: defaultdict[str, dict[str, MachineNotice]] = defaultdict(dict)
+    for entry, job in sorted(entries, key=lambda pair: order.index(pair[0].state)):
+        machine = situation.fleet.get(entry.machine)
+        for name in machine.jobs if machine else ():
+            if job in (None, name):
+                by_job[name][entry.machine] = entry  # the most urgent one is the last
+    return [
+        JobNotice(job, tuple(entry for _, entry in sorted(by_job[job].items())))
+        for job in sorted(by_job)
+    ]
+
+
+def _from_block(block: JobBlock) -> MachineNotice:
+    return MachineNotice(block.machine, NoticeState.BLOCKED, block.reason, block.at)
 
 
 def _from_action(action: Action) -> MachineNotice | None:

@@ -58,6 +58,8 @@ class Machine:
         Whether the scheduler ends jobs, and moves them, as soon as the machine is closed.
     problems : mapping of str to str
         Problems that others report about its hardware, with their text, by name.
+    blocked : bool
+        Whether forewarn blocks it for some job, which counts as `avoided` for the limits.
     unfinished : int or None
         Number of the action whose mark is incomplete or only partly removed: `apply` or `undo` is
         called again.
@@ -79,6 +81,7 @@ class Machine:
     moves_jobs: bool = False
     problems: Mapping[str, str] = field(default_factory=dict)
     unfinished: int | None = None
+    blocked: bool = False
 
     @property
     def out(self) -> bool:

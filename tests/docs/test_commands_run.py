@@ -40,6 +40,8 @@ NOT_RUN = {
     "tune": "minutes: tests/pipelines/training/test_tuning.py",
     "collect": "a service: tests/pipelines/collector",
     "agent": "a host: tests/pipelines/agent",
+    "ready": "the file of an agent: tests/pipelines/cli/test_ready.py",
+    "blocks": "a job: tests/pipelines/incidents/loop/test_job_blocks.py",
     "respond --watch": "runs until it is stopped: tests/pipelines/incidents",
     "respond --slurm-history --config": "Slurm: tests/pipelines/incidents",
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",

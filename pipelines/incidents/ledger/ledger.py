@@ -13,6 +13,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import finding_rows, incident_rows, outcome_rows
 from forewarn.pipelines.incidents.ledger.action_ledger import ActionLedger
 from forewarn.pipelines.incidents.ledger.audit import Audit, add_heartbeat, add_note
+from forewarn.pipelines.incidents.ledger.block_ledger import BlockLedger
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, OpenMode
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
 from forewarn.pipelines.incidents.ledger.known_findings import known_findings
@@ -65,7 +66,7 @@ def _count_again(
             add_note(connection, now=now, who=who or source, detail=detail, **subject)
 
 
-class Ledger(ActionLedger, Audit):
+class Ledger(ActionLedger, BlockLedger, Audit):
     """An open ledger, usable by several processes and threads at once.
 
     Each method is one transaction with one snapshot, applied as a whole or not at all. Writers are

@@ -35,6 +35,7 @@ __all__ = [
     "incident_findings",
     "incident_states",
     "incidents",
+    "job_blocks",
     "metadata",
     "notes",
     "outcomes",
@@ -207,6 +208,15 @@ action_states = Table(
     *(_text("state"), _time(), _text("who"), _text("detail")),
     *(_text("controller"), _text("boot")),
     Index("action_states_at", "at"),
+)
+
+job_blocks = Table(
+    "job_blocks",
+    metadata,
+    Column("block", _ID, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    *(_text(name) for name in ("job", "machine", "reason", "owner", "state", "detail")),
+    *(_time(), _time("valid_until"), _time("changed_at")),
 )
 
 switches = Table(

@@ -19,6 +19,7 @@ from forewarn.pipelines.incidents.loop.action_executor import (
     remove_stale_marks,
     start_action,
 )
+from forewarn.pipelines.incidents.loop.block_runner import BlockRunner, blocked_machines
 from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
 from forewarn.pipelines.incidents.loop.notice_folder import notice_text, write_notices
@@ -154,7 +155,7 @@ class Responder:
         diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
             self._follow(self._read(now), clocks)
-        self._publish_notices(decided, situation)
+        self._serve_jobs(decided, situation)
         patterns = self.site.table.foreign_failures
         names = self.site.settings.records.names
         write_ledger_labels(self.site.records, self.ledger, patterns, now=now, names=names)
@@ -242,7 +243,9 @@ class Responder:
             machines = [Machine(name, ServiceState.IN_SERVICE) for name in names]
             return Fleet(now, tuple(machines), "")
         fleet = self.driver.read()
-        return replace(fleet, machines=tuple(map(self._with_pool, fleet.machines)))
+        blocked = blocked_machines(self.ledger)
+        marked = (replace(m, blocked=m.name in blocked) for m in fleet.machines)
+        return replace(fleet, machines=tuple(map(self._with_pool, marked)))
 
     def _with_pool(self, machine: Machine) -> Machine:
         """Assign a machine to the first pool whose selector matches its labels."""
@@ -344,13 +347,14 @@ class Responder:
         texts = {number: request_text(request) for number, request in requests.items()}
         return replace(situation, requests=texts)
 
-    def _publish_notices(self, decided: Sequence[LoopDecision], situation: Situation) -> None:
-        """Tell running jobs what is known of their machines; what no longer holds is removed."""
+    def _serve_jobs(self, decided: Sequence[LoopDecision], situation: Situation) -> None:
+        """Carry out blocks, and tell running jobs what is known of their machines."""
         if self.driver is None:
             return
         pairs = [(item.incident, item.decision) for item in decided]
         situation = replace(situation, recent=self._recent(situation.now))
-        notices = job_notices(pairs, self.ledger.open_actions(), situation)
+        blocks = BlockRunner(self.ledger, self.driver, situation).advance()
+        notices = job_notices(pairs, self.ledger.open_actions(), blocks, situation)
         if self.site.notices is not None:
             write_notices(self.site.notices, notices)
         try:

@@ -11,7 +11,7 @@ from forewarn.response.state.action import Action
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import Step
 
-__all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet", "StepResult"]
+__all__ = ["Driver", "DriverError", "DriverTimeoutError", "Fleet", "JobExclusions", "StepResult"]
 
 
 class DriverError(Exception):
@@ -56,6 +56,21 @@ class StepResult:
 
     succeeded: bool
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobExclusions:
+    """Machines that a running or waiting job excludes.
+
+    Attributes
+    ----------
+    waits : bool
+        Whether it can be changed: it has not started, or waits to start again.
+    machines : frozenset of str
+    """
+
+    waits: bool
+    machines: frozenset[str]
 
 
 class Driver(Protocol):
@@ -176,6 +191,36 @@ class Driver(Protocol):
         ----------
         notices : mapping of str to str
             JSON by job.
+
+        Raises
+        ------
+        DriverError
+            As in `apply`.
+        """
+        ...
+
+    def exclusions(self, job: str) -> JobExclusions | None:
+        """Return the machines that a job excludes, or None if it has ended.
+
+        Raises
+        ------
+        DriverError
+            As in `read`.
+        """
+        ...
+
+    def exclude(self, job: str, machine: str) -> None:
+        """Keep a machine out of a waiting job; machines that it excludes already stay so.
+
+        Raises
+        ------
+        DriverError
+            As in `apply`, and if the job would then never fit.
+        """
+        ...
+
+    def include(self, job: str, machine: str) -> None:
+        """Undo `exclude` of a waiting job.
 
         Raises
         ------

@@ -246,3 +246,36 @@ def test_unreadable_rows_are_listed(
         assert line in captured.err
         assert why in captured.err
         assert (line in captured.out) is (command == ["incidents"])
+
+
+def test_block_is_listed_and_lifted(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    add = ["blocks", "add", "4711", "node-17", "--why", "wrong losses", "--config", config]
+    assert main(add) == 0
+    assert "node-17 for job 4711: intended" in capsys.readouterr().out
+    assert main(add) == 2
+    assert "job 4711 is already blocked from node-17" in capsys.readouterr().err
+    assert main(["blocks", "list", "--config", config, "--json"]) == 0
+    block = json.loads(capsys.readouterr().out)
+    assert (block["block"], block["state"], block["reason"]) == (1, "intended", "wrong losses")
+    assert main(["blocks", "lift", "1", "--config", config]) == 0
+    assert "lifting (lifted by " in capsys.readouterr().out
+    assert main(["blocks", "lift", "2", "--config", config]) == 2
+    assert "block 2: not an open block" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("4711;reboot", "node-17"), "expected a name of the scheduler"),
+        (("4711", "node-[1-9]"), "expected a name of the scheduler"),
+        (("4711", "node-17", "--until", "2020-01-01"), "found `--until` in the past"),
+    ],
+)
+def test_invalid_block_is_refused(
+    config: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    with suppress(SystemExit):
+        assert main(["blocks", "add", *arguments, "--why", "x", "--config", config]) == 2
+    assert words in capsys.readouterr().err
+    assert main(["blocks", "list", "--config", config]) == 0
+    assert "no open blocks" in capsys.readouterr().out

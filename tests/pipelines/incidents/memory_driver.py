@@ -10,6 +10,7 @@ from forewarn.pipelines.incidents.schedulers.driver import (
     DriverError,
     DriverTimeoutError,
     Fleet,
+    JobExclusions,
     StepResult,
 )
 from forewarn.response.state.action import Action
@@ -46,6 +47,8 @@ class MemoryDriver:
     restart_refusal: str = ""
     restarted_machines: set[str] = field(default_factory=set)
     notices: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, JobExclusions] = field(default_factory=dict)
+    exclusion_refusal: str = ""
     held: set[str] = field(default_factory=set)
     name: str = "memory"
 
@@ -105,6 +108,26 @@ class MemoryDriver:
 
     def publish(self, notices: Mapping[str, str]) -> None:
         self.notices = dict(notices)
+
+    def exclusions(self, job: str) -> JobExclusions | None:
+        return self.waiting.get(job)
+
+    def exclude(self, job: str, machine: str) -> None:
+        self.calls.append(f"exclude {machine} from {job}")
+        self._change_exclusions(job, self.waiting[job].machines | {machine})
+
+    def include(self, job: str, machine: str) -> None:
+        self.calls.append(f"include {machine} in {job}")
+        self._change_exclusions(job, self.waiting[job].machines - {machine})
+
+    def _change_exclusions(self, job: str, machines: frozenset[str]) -> None:
+        assert self.waiting[job].waits
+        if self.exclusion_refusal:
+            raise DriverError(self.exclusion_refusal)
+        self.waiting[job] = JobExclusions(True, machines)
+        if self.silent:
+            self.silent = False
+            raise DriverTimeoutError("no answer in 10 s")
 
     # --- external changes -------------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import FIELD_MANAGER, Json
 
-__all__ = ["NOTICE_ANNOTATION", "notice_event"]
+__all__ = ["NOTICE_ANNOTATION", "anti_affinity", "notice_event"]
 
 NOTICE_ANNOTATION: Final = "forewarn.io/notice"
 """Annotation of pods; the downward API mounts it as a file."""
@@ -42,3 +43,11 @@ def notice_event(pod: Json, message: str, at: str) -> Json:
         "lastTimestamp": at,
         "count": 1,
     }
+
+
+def anti_affinity(machine: str) -> str:
+    """Return the affinity, as JSON, that keeps the pods of a job off a node."""
+    term = {"key": "metadata.name", "operator": "NotIn", "values": [machine]}
+    rule = {"nodeSelectorTerms": [{"matchFields": [term]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": rule}}
+    return json.dumps({"affinity": affinity})

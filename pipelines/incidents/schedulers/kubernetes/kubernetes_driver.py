@@ -11,6 +11,7 @@ from forewarn.pipelines.incidents.schedulers.driver import (
     DriverError,
     DriverTimeoutError,
     Fleet,
+    JobExclusions,
     StepResult,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
@@ -29,6 +30,7 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.evictions import evict_p
 from forewarn.pipelines.incidents.schedulers.kubernetes.external_marks import is_upgrading
 from forewarn.pipelines.incidents.schedulers.kubernetes.job_notices import (
     NOTICE_ANNOTATION,
+    anti_affinity,
     notice_event,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.node_machine import NodeReading
@@ -275,6 +277,24 @@ class KubernetesDriver:
                 path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
                 body = {"metadata": {"annotations": {NOTICE_ANNOTATION: notice}}}
                 self.server.patch(path, body, form=MERGE)
+
+    def exclusions(self, job: str) -> JobExclusions | None:
+        """Return that a job excludes no machine: what it excludes is not read."""
+        del job
+        return JobExclusions(waits=True, machines=frozenset())
+
+    def exclude(self, job: str, machine: str) -> None:
+        """Refuse: the controllers of jobs do not let their node affinity change.
+
+        Raises
+        ------
+        DriverError
+            Always, with the line to add to the pod template.
+        """
+        raise DriverError(f"add to the pod template of {job}: {anti_affinity(machine)}")
+
+    def include(self, job: str, machine: str) -> None:
+        """Do nothing: nothing was excluded."""
 
     # --- one node ---------------------------------------------------------------------------------
 

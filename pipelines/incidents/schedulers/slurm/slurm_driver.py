@@ -11,6 +11,7 @@ from forewarn.pipelines.incidents.schedulers.driver import (
     DriverError,
     DriverTimeoutError,
     Fleet,
+    JobExclusions,
     StepResult,
 )
 from forewarn.pipelines.incidents.schedulers.slurm.drain_reason import (
@@ -19,6 +20,11 @@ from forewarn.pipelines.incidents.schedulers.slurm.drain_reason import (
     sanitize,
 )
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
+from forewarn.pipelines.incidents.schedulers.slurm.slurm_jobs import (
+    SlurmJob,
+    exclude_nodes,
+    read_job,
+)
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_nodes import (
     AVOID_WEIGHT,
     SlurmNode,
@@ -293,6 +299,52 @@ class SlurmDriver:
 
     def publish(self, notices: Mapping[str, str]) -> None:
         """Do nothing: Slurm has no place for a notice that a job can read."""
+
+    def exclusions(self, job: str) -> JobExclusions | None:
+        """Return the nodes that a job excludes, or None if it has ended.
+
+        Raises
+        ------
+        DriverError
+            If Slurm does not answer, or the job is an array of tasks.
+        """
+        known = self._job(job)
+        return None if known is None else JobExclusions(known.pending, known.excluded)
+
+    def exclude(self, job: str, machine: str) -> None:
+        """Add a node to those that a waiting job excludes.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer.
+        DriverError
+            If Slurm refused, or the job would then never fit.
+        """
+        known = self._job(job)
+        if self._node(machine) is None:
+            raise DriverError(f"Slurm has no node {machine!r}")
+        if known is not None and machine not in known.excluded:
+            exclude_nodes(self.command, known, known.excluded | {machine})
+
+    def include(self, job: str, machine: str) -> None:
+        """Remove a node from those that a waiting job excludes.
+
+        Raises
+        ------
+        DriverTimeoutError
+            If there was no answer.
+        DriverError
+            If Slurm refused.
+        """
+        known = self._job(job)
+        if known is not None and machine in known.excluded:
+            exclude_nodes(self.command, known, known.excluded - {machine})
+
+    def _job(self, job: str) -> SlurmJob | None:
+        if not _JOB.fullmatch(job):
+            raise DriverError(f"{job[:100]!r} is not a valid job number")
+        return read_job(self.command, job)
 
     def _refusal(self, harmless: re.Pattern[str], verb: str, job: str, *words: str) -> str:
         """Change a job; return the refusal of Slurm, or an empty string if it is harmless."""

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from tests.pipelines.incidents.loop.test_responder import CONFIG, Rig, make_rig
 
+from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.incidents.loop.notice_folder import write_notices
+from forewarn.pipelines.incidents.schedulers.driver import JobExclusions
 from forewarn.response.follow_up.job_notices import JobNotice
+from forewarn.response.state.job_block import JobBlock
 from forewarn.response.state.machine import ServiceState
 from forewarn.response.state.step import DrainMode
 
@@ -92,6 +95,18 @@ def test_avoided_machine_needs_no_checkpoint(rig: Rig, tmp_path: Path) -> None:
     notice = notices(tmp_path)["17"]
     assert [row["state"] for row in notice["machines"]] == ["avoided"]
     assert not notice["save_now"]
+
+
+def test_block_is_told_to_its_job_only(rig: Rig, tmp_path: Path) -> None:
+    rig.driver.machines["m0"] = replace(rig.driver.machines["m0"], jobs=("17", "19"))
+    rig.driver.waiting["17"] = JobExclusions(False, frozenset())
+    at, until = rig.clock.at, Nanoseconds(rig.clock.at + HOUR)
+    rig.ledger.add_block(JobBlock(0, "17", "m0", "wrong losses", "ann", at, until))
+    rig.once(1)
+    assert list(notices(tmp_path)) == ["17"]
+    notice = notices(tmp_path)["17"]
+    assert [row["state"] for row in notice["machines"]] == ["blocked"]
+    assert notice["save_now"]
 
 
 def test_notice_ends_with_its_job(rig: Rig, tmp_path: Path) -> None:

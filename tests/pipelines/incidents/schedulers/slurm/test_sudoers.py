@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_driver import SlurmDriver
 from forewarn.response.state.action import Action
@@ -33,6 +34,8 @@ class Recording(SlurmCommand):
     changes: list[tuple[str, ...]] = field(default_factory=list)
 
     def ask(self, *command: str) -> str:
+        if "-j" in command:
+            return f"{command[command.index('-j') + 1]}|PENDING|gpu|1|(null)|n1,n9|(null)\n"
         if command[0] == "squeue":
             return (
                 "12|n1\n12_3|n1\n14+1|n1\n" if self.node.startswith("NodeName=n1 State=A") else ""
@@ -48,7 +51,7 @@ class Recording(SlurmCommand):
 def allowed(command: tuple[str, ...]) -> bool:
     """Tell whether a rule matches as in sudo: all arguments as one text."""
     rules = re.findall(r"/usr/bin/scontrol (\^.*?\$)(?:, \\)?$", RULES.read_text(), re.MULTILINE)
-    assert len(rules) == 9
+    assert len(rules) == 10
     return command[0] == "scontrol" and any(re.search(r, " ".join(command[1:])) for r in rules)
 
 
@@ -74,6 +77,9 @@ def driver_changes() -> list[tuple[str, ...]]:
     SlurmDriver(command=replace(free, node=down, reservations=RESERVATION)).undo(DRAIN)
     SlurmDriver(command=busy).evict(DRAIN, ("12", "12_3", "14+1"))
     SlurmDriver(command=free).notify(("12", "12_3"), "-M other state=down")
+    for job in ("12", "12_3"):
+        with pytest.raises(DriverError, match="expected 'n9'"):  # this command changes nothing
+            SlurmDriver(command=free).include(job, "n1")
     return changes
 
 
@@ -82,7 +88,7 @@ def test_rules_permit_all_driver_changes() -> None:
     assert [change for change in changes if not allowed(change)] == []
     verbs = {" ".join(re.sub("=.*", "", word) for word in change[1:3]) for change in changes}
     assert {"update nodename", "create reservation", "delete reservationname"} < verbs
-    assert len(changes) == 17
+    assert len(changes) == 19
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,8 @@ def test_rules_permit_all_driver_changes() -> None:
         "update nodename=n[1-9] state=undrain",
         "update nodename=n1,n2 state=undrain",
         "update jobid=12 priority=1",
+        "update jobid=12 excnodelist=n1 priority=1",
+        "update jobid=12,13 excnodelist=n1",
         "requeue 12,13",
         "requeue 12 13",
         "notify 12 -M other",
