@@ -7,10 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from forewarn.evaluation.prediction.metrics.list_review import ReviewedLists, poisson_interval
 from forewarn.features.time_units import SECOND
+from forewarn.models.prediction.reliability import LabelledProbabilities, calibration_slope
 from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 from forewarn.pipelines.metrics.declarations import (
     FLEET_GPUS,
@@ -21,10 +23,12 @@ from forewarn.pipelines.metrics.declarations import (
     LIST_TIME,
     REVIEW_EXPECTED,
     REVIEW_FLAGGED,
+    REVIEW_INTERCEPT,
     REVIEW_LOWER,
     REVIEW_OBSERVED,
     REVIEW_PRECISION,
     REVIEW_RECALL,
+    REVIEW_SLOPE,
     REVIEW_UPPER,
 )
 from forewarn.pipelines.metrics.job_textfile import job_values, write_job
@@ -80,7 +84,8 @@ def recent_review_metrics(reviewed: ReviewedLists) -> MetricValues:
     """Return the metrics of the last 30 days of a review."""
     values, rows, failures = job_values("review"), reviewed.rows, reviewed.failures
     since = rows["window_end"].max() - REVIEW_SPAN
-    flagged = rows[rows["flagged"].astype(bool) & (rows["window_end"] > since)]
+    rows = rows[rows["window_end"] > since]
+    flagged = rows[rows["flagged"].astype(bool)]
     recent = failures[failures["failed_at"] > since]
     observed = int(flagged["hit"].sum())
     values.set(REVIEW_FLAGGED, len(flagged))
@@ -90,7 +95,22 @@ def recent_review_metrics(reviewed: ReviewedLists) -> MetricValues:
     if len(recent):
         values.set(REVIEW_RECALL, float(recent["caught"].mean()))
     _set_calibration(values, observed, flagged)
+    _set_slope(values, rows)
     return values
+
+
+def _set_slope(values: MetricValues, rows: pd.DataFrame) -> None:
+    """Set slope and intercept of the probabilities of all rows, unless all outcomes are equal."""
+    probability = pd.to_numeric(rows.get("probability", pd.Series(dtype=float)))
+    known = rows[probability.notna()] if len(probability) else rows.iloc[:0]
+    labels = known["hit"].to_numpy(np.int8)
+    probabilities = probability.dropna().to_numpy(np.float64)
+    if len({*labels.tolist()}) < 2 or len(np.unique(probabilities)) < 2:
+        return
+    machine = np.zeros(len(labels), np.int64)
+    slope, intercept = calibration_slope([LabelledProbabilities(probabilities, labels, machine)])
+    values.set(REVIEW_SLOPE, slope)
+    values.set(REVIEW_INTERCEPT, intercept)
 
 
 def _set_calibration(values: MetricValues, observed: int, flagged: pd.DataFrame) -> None:

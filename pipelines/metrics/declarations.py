@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from forewarn.pipelines.metrics.metric import Metric, counter, gauge
+from forewarn.pipelines.metrics.metric import Metric, counter, gauge, histogram
+from forewarn.response.policy.cause_group import CauseGroup
+from forewarn.response.state.blocker import BlockerKind
 
 __all__ = [
     "ACTING",
     "ACTIONS_WITHOUT_MARK",
     "BEAT_AGE",
     "BEAT_TIME",
+    "BLOCKED_DECISIONS",
+    "BLOCKED_INCIDENTS",
     "CLOCK_OFFSET",
     "COLLECTOR_AHEAD_HOSTS",
     "COLLECTOR_CLOCK_SKEW",
@@ -28,6 +32,7 @@ __all__ = [
     "COLLECTOR_TOO_OLD",
     "COMPACTED_DATES",
     "DECISIONS",
+    "DECISION_DELAY",
     "FATAL_IN_SERVICE",
     "FINDINGS",
     "FLEET_GPUS",
@@ -50,19 +55,23 @@ __all__ = [
     "MARKS_WITHOUT_ACTION",
     "MESSAGE_AGE",
     "OPEN_ACTIONS",
+    "OPEN_ACTION_AGE",
     "OPEN_INCIDENTS",
     "OUTCOMES",
     "OVERRIDES",
     "PERSON_WAIT",
+    "POOL_MODE",
     "REFUSED",
     "RETRAIN_PROMOTED",
     "RETRAIN_TIME",
     "REVIEW_EXPECTED",
     "REVIEW_FLAGGED",
+    "REVIEW_INTERCEPT",
     "REVIEW_LOWER",
     "REVIEW_OBSERVED",
     "REVIEW_PRECISION",
     "REVIEW_RECALL",
+    "REVIEW_SLOPE",
     "REVIEW_UPPER",
     "SOURCES",
 ]
@@ -71,6 +80,9 @@ _STATUSES: Final = tuple(
     map(str, (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503))
 )
 _RULINGS: Final = ("act", "propose", "observe", "hold")
+_BLOCKERS: Final = tuple(map(str, BlockerKind))
+_CAUSES: Final = tuple(map(str, CauseGroup))
+_OPEN_STATES: Final = ("intended", "sent", "holding", "drained", "releasing")
 _STEPS: Final = ("tell", "avoid", "drain", "check", "reset", "restart", "replace")
 
 # --- respond --------------------------------------------------------------------------------------
@@ -105,10 +117,34 @@ OPEN_INCIDENTS: Final = gauge(
 DECISIONS: Final = counter(
     "forewarn_respond_decisions", "Decisions in the ledger, by ruling.", ruling=_RULINGS
 )
+DECISION_DELAY: Final = histogram(
+    "forewarn_respond_decision_delay_seconds",
+    "Time from the first finding of an incident in the ledger to the first decision.",
+    (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0),
+)
+BLOCKED_DECISIONS: Final = counter(
+    "forewarn_respond_blocked_decisions",
+    "New decisions of this process that something blocks: a limit by its name, an interlock, "
+    "another reason.",
+    ruling=("propose", "observe", "hold"),
+    blocked_by=_BLOCKERS,
+)
+BLOCKED_INCIDENTS: Final = gauge(
+    "forewarn_respond_blocked_incidents",
+    "Open incidents by what blocked their step in the last round.",
+    blocked_by=_BLOCKERS,
+)
 OPEN_ACTIONS: Final = gauge(
     "forewarn_respond_open_actions",
     "Actions that have not ended.",
-    state=("intended", "sent", "holding", "drained", "releasing"),
+    state=_OPEN_STATES,
+    step=_STEPS[1:],
+)
+OPEN_ACTION_AGE: Final = gauge(
+    "forewarn_respond_oldest_action_seconds",
+    "Longest time that an action has been in its state.",
+    state=_OPEN_STATES,
+    step=_STEPS[1:],
 )
 ISOLATIONS: Final = counter(
     "forewarn_respond_isolations",
@@ -116,20 +152,30 @@ ISOLATIONS: Final = counter(
     by=("forewarn", "person"),
     pool=(),
 )
-ISOLATION_DELAY: Final = counter(
+ISOLATION_DELAY: Final = histogram(
     "forewarn_respond_isolation_delay_seconds",
-    "Time from the first finding of an incident in the ledger to its isolation, summed over the "
-    "isolations.",
+    "Time from the first finding of an incident in the ledger to its isolation.",
+    (60.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0, 43200.0, 86400.0),
     by=("forewarn", "person"),
     pool=(),
 )
 OVERRIDES: Final = counter(
-    "forewarn_respond_overrides", "Actions that a manual change undid or replaced."
+    "forewarn_respond_overrides",
+    "Actions that a manual change undid or replaced.",
+    cause=_CAUSES,
 )
 OUTCOMES: Final = gauge(
     "forewarn_respond_outcomes",
-    "Outcomes of incidents in the ledger; a corrected one counts again.",
+    "Incidents by their newest outcome, and by what happened to the machine: left in service as "
+    "part of the holdout, isolated, or in service for another reason.",
     outcome=("confirmed", "not_confirmed", "unknown"),
+    fate=("holdout", "isolated", "in_service"),
+)
+POOL_MODE: Final = gauge(
+    "forewarn_respond_pool_mode",
+    "1 for the mode of a pool.",
+    mode=("observe", "propose", "act"),
+    pool=(),
 )
 MACHINES: Final = gauge(
     "forewarn_respond_machines",
@@ -145,9 +191,9 @@ MACHINES_OUT: Final = gauge(
 )
 GPUS_OUT: Final = gauge(
     "forewarn_respond_gpus_out",
-    "GPUs of the machines out of service, by who took them out; the mean over a time gives lost "
-    "GPU-hours.",
-    owner=("forewarn", "other"),
+    "GPUs of the machines out of service, by what forewarn took them out for, or `external`; the "
+    "mean over a time gives lost GPU-hours.",
+    cause=(*_CAUSES, "external"),
     pool=(),
 )
 LIMIT_USED: Final = gauge(
@@ -267,6 +313,15 @@ REVIEW_PRECISION: Final = gauge(
 REVIEW_RECALL: Final = gauge(
     "forewarn_review_recall_ratio", "Share of the failures that a flag preceded."
 )
+REVIEW_SLOPE: Final = gauge(
+    "forewarn_review_calibration_slope",
+    "Slope of the outcomes of all scored GPUs on the log odds of their probabilities; 1 is right.",
+)
+REVIEW_INTERCEPT: Final = gauge(
+    "forewarn_review_calibration_intercept",
+    "Intercept of the same fit; 0 is right, below 0 with a slope of 1 the probabilities are too "
+    "high.",
+)
 RETRAIN_TIME: Final = gauge(
     "forewarn_retrain_time_seconds", "Time as of which the last challenger was trained."
 )
@@ -296,6 +351,7 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
             OPEN_INCIDENTS,
             DECISIONS,
         ),
+        *(DECISION_DELAY, BLOCKED_DECISIONS, BLOCKED_INCIDENTS, OPEN_ACTION_AGE, POOL_MODE),
         *(OPEN_ACTIONS, ISOLATIONS, ISOLATION_DELAY, OVERRIDES, OUTCOMES, MACHINES),
         *(MACHINES_OUT, GPUS_OUT, LIMIT_USED, FATAL_IN_SERVICE, PERSON_WAIT),
         *(MARKS_WITHOUT_ACTION, ACTIONS_WITHOUT_MARK, MESSAGE_AGE, REFUSED),
@@ -311,7 +367,7 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
     ),
     "review": (
         *(JOB_SUCCESS_TIME, REVIEW_FLAGGED, REVIEW_OBSERVED, REVIEW_EXPECTED, REVIEW_LOWER),
-        *(REVIEW_UPPER, REVIEW_PRECISION, REVIEW_RECALL),
+        *(REVIEW_UPPER, REVIEW_PRECISION, REVIEW_RECALL, REVIEW_SLOPE, REVIEW_INTERCEPT),
     ),
     "retrain": (JOB_SUCCESS_TIME, RETRAIN_TIME, RETRAIN_PROMOTED),
     "ingest": (JOB_SUCCESS_TIME, INGESTED_READINGS, INGESTED_EVENTS, INGESTED_FAILURES),

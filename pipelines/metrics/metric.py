@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, Literal
 
-__all__ = ["BASE_UNITS", "Metric", "counter", "gauge"]
+__all__ = ["BASE_UNITS", "Metric", "counter", "gauge", "histogram"]
 
 BASE_UNITS: Final = ("seconds", "ratio")
 """Units of values; they are the last part of a name, as OpenMetrics has it."""
@@ -22,17 +22,20 @@ class Metric:
     name : str
         Without the suffix `_total` of a counter's samples.
     kind : str
-        `counter` or `gauge`.
+        `counter`, `gauge` or `histogram`.
     help : str
         One sentence.
     labels : mapping of str to tuple of str
         Values of each label; empty if the values are those of a site, such as its pools.
+    bounds : tuple of float
+        Upper bounds of the buckets of a histogram, without infinity.
     """
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bounds: tuple[float, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -48,7 +51,7 @@ class Metric:
 
     @property
     def sample(self) -> str:
-        """Name of the samples, as queries write it."""
+        """Name of the samples, as queries write it; a histogram's have further suffixes."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def known_labels(self) -> Iterator[tuple[str, ...]]:
@@ -64,3 +67,8 @@ def counter(name: str, text: str, **labels: tuple[str, ...]) -> Metric:
 def gauge(name: str, text: str, **labels: tuple[str, ...]) -> Metric:
     """Declare a gauge."""
     return Metric(name, "gauge", text, labels)
+
+
+def histogram(name: str, text: str, bounds: tuple[float, ...], **labels: tuple[str, ...]) -> Metric:
+    """Declare a histogram."""
+    return Metric(name, "histogram", text, labels, bounds)

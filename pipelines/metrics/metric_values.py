@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from forewarn.pipelines.metrics.metric import Metric
 
-__all__ = ["MetricValues"]
+__all__ = ["Distribution", "MetricValues"]
 
 LabelValues = tuple[str, ...]
 AnyLabels = TypeVar("AnyLabels", bound=tuple[str, ...])
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Value of a histogram.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Observations up to each bound, then all of them.
+    total : float
+        Sum of the observations.
+    """
+
+    counts: tuple[int, ...]
+    total: float = 0.0
 
 
 class MetricValues(Collector):
@@ -35,10 +53,15 @@ class MetricValues(Collector):
         self._lock = threading.Lock()
         self._values: dict[str, dict[LabelValues, float]] = {}
         self._functions: dict[str, Callable[[], float]] = {}
+        self._distributions: dict[str, dict[LabelValues, Distribution]] = {}
         self._metrics = {metric.name: metric for metric in metrics}
         for metric in metrics:
             known = metric.known_labels() if metric.kind == "counter" else ()
             self._values[metric.name] = dict.fromkeys(known, 0.0)
+            if metric.kind == "histogram":
+                nothing = Distribution((0,) * (len(metric.bounds) + 1))
+                zeros = dict.fromkeys(metric.known_labels(), nothing)
+                self._distributions[metric.name] = zeros
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a value; the labels are in the order of the declaration."""
@@ -60,6 +83,14 @@ class MetricValues(Collector):
         with self._lock:
             self._values[metric.name] = {**dict.fromkeys(zeros, 0.0), **new}
 
+    def replace_distributions(
+        self, metric: Metric, distributions: Mapping[AnyLabels, Distribution]
+    ) -> None:
+        """Set all series of a histogram at once; others end."""
+        new = {self._checked(metric, labels): value for labels, value in distributions.items()}
+        with self._lock:
+            self._distributions[metric.name] = dict(new)
+
     def watch(self, metric: Metric, value: Callable[[], float]) -> None:
         """Evaluate a gauge without labels at each scrape."""
         self._checked(metric, ())
@@ -71,12 +102,15 @@ class MetricValues(Collector):
             for metric in metrics:
                 self._values[metric.name] = {}
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Yield each metric that has a value."""
         computed = {name: {(): float(value())} for name, value in self._functions.items()}
         with self._lock:
             stored = self._values | computed
             copies = {name: dict(values) for name, values in stored.items() if values}
+            distributions = {
+                name: dict(values) for name, values in self._distributions.items() if values
+            }
         for name, values in copies.items():
             metric = self._metrics[name]
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -84,6 +118,8 @@ class MetricValues(Collector):
             for labels, value in sorted(values.items()):
                 family.add_metric(labels, value)
             yield family
+        for name, values_by_labels in distributions.items():
+            yield _histogram_family(self._metrics[name], values_by_labels)
 
     def text(self) -> bytes:
         """Return all values in the text format of Prometheus."""
@@ -105,3 +141,14 @@ class MetricValues(Collector):
             expected = ", ".join(metric.labels) or "no label"
             raise ValueError(f"{metric.name} has the labels {labels}, expected {expected}")
         return labels
+
+
+def _histogram_family(
+    metric: Metric, distributions: Mapping[LabelValues, Distribution]
+) -> HistogramMetricFamily:
+    names = tuple(metric.labels)
+    family = HistogramMetricFamily(metric.name, metric.help, labels=names, unit=metric.unit)
+    bounds = [*(repr(float(bound)) for bound in metric.bounds), "+Inf"]
+    for labels, value in sorted(distributions.items()):
+        family.add_metric(labels, list(zip(bounds, value.counts, strict=True)), value.total)
+    return family

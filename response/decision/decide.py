@@ -17,7 +17,7 @@ from forewarn.response.grouping.shared_incidents import describe_event, first_af
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
-from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.clock_readings import NO_SECOND_CLOCK
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, Severity
@@ -91,7 +91,13 @@ def decide_observe_only(incident: Incident, situation: Situation, why: str) -> D
     """Return the decision about an incident with the ruling `OBSERVE`."""
     decision = decide(incident, situation)
     reason = f"observed only: {why}"
-    return replace(decision, ruling=Ruling.OBSERVE, reason=reason, until=None)
+    return replace(
+        decision,
+        ruling=Ruling.OBSERVE,
+        reason=reason,
+        until=None,
+        blocked_by=BlockerKind.INTERLOCK,
+    )
 
 
 def make_action(
@@ -173,7 +179,7 @@ def _with_blocker(decision: Decision, ruling: Ruling, blocker: Blocker) -> Decis
     verb = "observed only" if ruling is Ruling.OBSERVE else "blocked by"
     reason = f"{decision.reason}; {verb}: {blocker.reason}"
     until = decision.until if blocker.until is None else blocker.until
-    return replace(decision, ruling=ruling, reason=reason, until=until)
+    return replace(decision, ruling=ruling, reason=reason, until=until, blocked_by=blocker.kind)
 
 
 def _without_findings(
@@ -201,6 +207,7 @@ def _without_findings(
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
         findings=tuple(finding.key for finding in incident.findings),
         policy_version=situation.policy.version,
+        blocked_by=blockers[0].kind if blockers else None,
     )
 
 
@@ -220,6 +227,7 @@ def _decide_shared(incident: Incident, situation: Situation) -> Decision:
         valid_until=max((f.valid_until for f in incident.findings), default=situation.now),
         findings=tuple(finding.key for finding in incident.findings),
         policy_version=situation.policy.version,
+        blocked_by=BlockerKind.EVENT,
     )
 
 
@@ -230,17 +238,25 @@ def _untouchable(incident: Incident, situation: Situation) -> tuple[Ruling, Bloc
     """Return what excludes this machine from every step."""
     name = incident.machine
     if incident.state is not IncidentState.OPEN:
-        return Ruling.HOLD, Blocker(f"the incident is {incident.state}", None)
+        return Ruling.HOLD, Blocker(f"the incident is {incident.state}", None, BlockerKind.HANDLED)
     machine = situation.fleet.get(name)
     if machine is None:
-        return Ruling.HOLD, Blocker(f"the scheduler does not know {name}", None)
+        return Ruling.HOLD, Blocker(
+            f"the scheduler does not know {name}", None, BlockerKind.EXCLUDED
+        )
     if machine.pool is None or machine.pool not in situation.pools:
-        return Ruling.OBSERVE, Blocker(f"{name} is in no pool of the configuration", None)
+        return Ruling.OBSERVE, Blocker(
+            f"{name} is in no pool of the configuration", None, BlockerKind.EXCLUDED
+        )
     if machine.opted_out:
-        return Ruling.OBSERVE, Blocker(f"{name} is opted out by its label", None)
+        return Ruling.OBSERVE, Blocker(
+            f"{name} is opted out by its label", None, BlockerKind.EXCLUDED
+        )
     if machine.out and machine.action is None:
         reason = f" ({machine.reason})" if machine.reason else ""
-        return Ruling.HOLD, Blocker(f"{name} is out of service already{reason}", None)
+        return Ruling.HOLD, Blocker(
+            f"{name} is out of service already{reason}", None, BlockerKind.OUT
+        )
     return None
 
 
@@ -253,13 +269,15 @@ def _already_handled(
             if action.step.isolates:
                 return _already_drained(action, incident, remediation, situation)
             if action.step is remediation.step:
-                return Ruling.HOLD, Blocker(f"action {action.id} already does this", None)
+                return Ruling.HOLD, Blocker(
+                    f"action {action.id} already does this", None, BlockerKind.HANDLED
+                )
     ended = find_answering_action(
         incident.machine, remediation.findings, situation.recent, isolates=remediation.step.isolates
     )
     if ended is not None:
         words = f"action {ended.id} answered this, and is {ended.state}"
-        return Ruling.HOLD, Blocker(words, None)
+        return Ruling.HOLD, Blocker(words, None, BlockerKind.HANDLED)
     return None
 
 
@@ -278,7 +296,7 @@ def _already_drained(
         and action.incident == incident.id
         and not situation.replacement_approved(action)
     )
-    return Ruling.PROPOSE if proposes else Ruling.HOLD, Blocker(words, None)
+    return Ruling.PROPOSE if proposes else Ruling.HOLD, Blocker(words, None, BlockerKind.HANDLED)
 
 
 # --- permission to act ----------------------------------------------------------------------------
@@ -310,7 +328,7 @@ def _by_mode(
         return _with_blocker(decision, Ruling.OBSERVE, blocker)
     approver = _approver(decision, situation)
     if approver is None and (remediation.needs_person or pool.mode is PoolMode.PROPOSE):
-        return replace(decision, ruling=Ruling.PROPOSE)
+        return replace(decision, ruling=Ruling.PROPOSE, blocked_by=BlockerKind.PERSON)
     decision = replace(decision, who=approver or decision.who)
     return _within_limits(decision, incident, machine, situation)
 
@@ -320,12 +338,12 @@ def _observe_only_blocker(
 ) -> Blocker | None:
     """Return why the step may only be observed."""
     if decision.control:
-        return Blocker("left in service as part of the holdout", None)
+        return Blocker("left in service as part of the holdout", None, BlockerKind.HOLDOUT)
     for interlock in situation.interlocks:
         if interlock.blocks(remediation.findings):
-            return Blocker(interlock.reason, interlock.until)
+            return Blocker(interlock.reason, interlock.until, BlockerKind.INTERLOCK)
     if pool.mode is PoolMode.OBSERVE:
-        return Blocker(f"pool {pool.name} is in mode observe", None)
+        return Blocker(f"pool {pool.name} is in mode observe", None, BlockerKind.MODE)
     return None
 
 

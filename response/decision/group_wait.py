@@ -17,7 +17,7 @@ from forewarn.response.decision.situation import Situation
 from forewarn.response.grouping.event_observations import group_keys, is_event, select_within
 from forewarn.response.grouping.shared_incidents import event_ends_at
 from forewarn.response.policy.certain_damage import is_certain
-from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.step import DrainMode
@@ -43,11 +43,13 @@ def find_group_wait(
         ):
             end = event_ends_at(other, situation.settings, situation.now)
             if situation.now < end:
-                return Blocker(f"incident {other.id} ({other.shared}) is not over yet", end)
+                return Blocker(
+                    f"incident {other.id} ({other.shared}) is not over yet", end, BlockerKind.EVENT
+                )
     ends = [group_wait_ends_at(finding, incident, situation) for finding in remediation.findings]
     if min(ends) <= situation.now:
         return None
-    return Blocker("related findings may still arrive", min(ends))
+    return Blocker("related findings may still arrive", min(ends), BlockerKind.EVENT)
 
 
 def soften_drain(incident: Incident, remediation: Remediation, situation: Situation) -> Remediation:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.decision.counted_outages import LimitContext, capacity_free_at
 from forewarn.response.state.action import Action, ActionState
-from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.pool import Pool
 from forewarn.response.state.step import DrainMode
 
@@ -63,7 +63,7 @@ def exceeded_kill_limit(
         noun, verb = "job" if jobs == 1 else "jobs", "was" if len(ends) == 1 else "were"
         words = f"{jobs} {noun} would be ended, and {len(ends)} {verb} "
         words += f"within {context.refill_words}, at most {limit}"
-        yield Blocker(words, capacity_free_at(ends, limit, jobs))
+        yield Blocker(words, capacity_free_at(ends, limit, jobs), BlockerKind.KILLED_JOBS)
 
 
 def _kill_expiries(action: Action, context: LimitContext) -> list[Nanoseconds | None]:

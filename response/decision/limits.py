@@ -17,7 +17,7 @@ from forewarn.response.decision.counted_outages import (
 )
 from forewarn.response.decision.killed_jobs import exceeded_kill_limit
 from forewarn.response.state.action import Action
-from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.finding import is_predicted_cause
 from forewarn.response.state.machine import Machine
 from forewarn.response.state.pool import Pool, share_to_count
@@ -63,7 +63,7 @@ def find_blocker(
     """
     pool = pools.get(action.pool)
     if pool is None:
-        return Blocker(f"pool {action.pool} has no rules", None)
+        return Blocker(f"pool {action.pool} has no rules", None, BlockerKind.EXCLUDED)
     others = [other for other in recent if other.id != action.id]
     machines = {machine.name: machine for machine in fleet}
     context = LimitContext(action, pool, machines, others, now)
@@ -109,9 +109,9 @@ def _out_already(context: LimitContext) -> Blocker | None:
     name = context.action.machine
     for other in context.others:
         if other.machine == name and other.open and other.step.isolates:
-            return Blocker(f"action {other.id} already drains {name}", None)
+            return Blocker(f"action {other.id} already drains {name}", None, BlockerKind.HANDLED)
     if name in context.machines and context.machines[name].out:
-        return Blocker(f"{name} is out of service already", None)
+        return Blocker(f"{name} is out of service already", None, BlockerKind.OUT)
     return None
 
 
@@ -123,21 +123,30 @@ def _exceeded(context: LimitContext, certain: bool) -> Iterable[Blocker]:
     yield from _number_exceeded(context, out)
     for job in sorted(jobs_on_machine(context)):
         under = [outage.until for outage in out if job in outage.jobs]
-        yield from _over(under, limits.job, f"of job {job} out now or {context.rate_words}")
+        yield from _over(
+            under, limits.job, f"of job {job} out now or {context.rate_words}", BlockerKind.JOB
+        )
     started = [other for other in context.others if context.counts_against_rate(other)]
     same = [context.refilled_at(other) for other in started if other.cause == action.cause]
-    yield from _over(same, limits.cause, f"{context.rate_words} for cause {action.cause}")
+    yield from _over(
+        same, limits.cause, f"{context.rate_words} for cause {action.cause}", BlockerKind.CAUSE
+    )
     fleet = [
         *unexplained_mark_expiries(context),
         *(context.refilled_at(other) for other in started),
     ]
-    yield from _over(fleet, context.max_fleet_rate, f"{context.rate_words} in the whole fleet")
+    yield from _over(
+        fleet,
+        context.max_fleet_rate,
+        f"{context.rate_words} in the whole fleet",
+        BlockerKind.FLEET_RATE,
+    )
     if is_predicted_cause(action.cause) and not certain:
         predicted = [
             context.refilled_at(other) for other in started if is_predicted_cause(other.cause)
         ]
         words = f"{context.rate_words} for predictions in the whole fleet"
-        yield from _over(predicted, context.max_predicted_rate, words)
+        yield from _over(predicted, context.max_predicted_rate, words, BlockerKind.PREDICTIONS)
     if action.mode in (DrainMode.MOVED, DrainMode.NOW):
         yield from exceeded_kill_limit(context.others, _jobs_at_stake(context), context)
 
@@ -154,7 +163,7 @@ def _number_exceeded(context: LimitContext, out: Sequence[CountedOutage]) -> Ite
     n_out = sum(outage.until is None and outage.pool == name for outage in out)
     if bound is not None and n_out >= bound:
         words = f"{n_out} of {context.pool_size} machines of pool {name} {_are(n_out)} out"
-        yield Blocker(f"{words}, at most {bound}", None)
+        yield Blocker(f"{words}, at most {bound}", None, BlockerKind.MACHINES)
 
 
 def _reversible_exceeded(context: LimitContext) -> Iterable[Blocker]:
@@ -168,19 +177,24 @@ def _reversible_exceeded(context: LimitContext) -> Iterable[Blocker]:
     n_ours = sum(outage.until is None and outage.pool == name for outage in ours)
     if n_ours >= bound:
         words = f"forewarn has {n_ours} of {size} machines of pool {name} out, at most {bound}"
-        yield Blocker(words, None)
+        yield Blocker(words, None, BlockerKind.SHARE)
     if rack is not None:
         in_rack = [outage.until for outage in ours if outage.rack == rack]
         yield from _over(
-            in_rack, limits.rack, f"of rack {rack} out by forewarn or {context.rate_words}"
+            in_rack,
+            limits.rack,
+            f"of rack {rack} out by forewarn or {context.rate_words}",
+            BlockerKind.RACK,
         )
 
 
-def _over(untils: Sequence[Nanoseconds | None], limit: int, which: str) -> Iterable[Blocker]:
+def _over(
+    untils: Sequence[Nanoseconds | None], limit: int, which: str, kind: BlockerKind
+) -> Iterable[Blocker]:
     number = len(untils)
     if number >= limit:
         words = f"{number} {_machines(number)} {which}, at most {limit}"
-        yield Blocker(words, capacity_free_at(untils, limit, 1))
+        yield Blocker(words, capacity_free_at(untils, limit, 1), kind)
 
 
 def _too_many_avoided(context: LimitContext) -> Blocker | None:
@@ -196,7 +210,7 @@ def _too_many_avoided(context: LimitContext) -> Blocker | None:
     if number < bound:
         return None
     words = f"{number} of {size} machines of pool {name} {_are(number)} avoided, at most {bound}"
-    return Blocker(words, None)
+    return Blocker(words, None, BlockerKind.AVOIDED)
 
 
 def _avoided(machine: Machine, pool: str) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forewarn.response.decision.decide import make_action
 from forewarn.response.decision.limits import find_blocker
 from forewarn.response.decision.situation import Situation
 from forewarn.response.state.action import Action
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.clock_readings import NO_SECOND_CLOCK
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import MANUAL_CAUSE, Finding, Severity
@@ -37,8 +40,9 @@ def decide_manual_drain(incident: Incident, situation: Situation) -> Decision | 
     blocker = _manual_blocker(decision, incident, machine, situation)
     if blocker is None:
         return decision
-    reason = f"{decision.reason}; blocked by: {blocker}"
-    return _decision(incident, request, situation, ruling=Ruling.HOLD, reason=reason)
+    reason = f"{decision.reason}; blocked by: {blocker.reason}"
+    held = _decision(incident, request, situation, ruling=Ruling.HOLD, reason=reason)
+    return replace(held, blocked_by=blocker.kind)
 
 
 def _is_handled(request: Finding, actions: tuple[Action, ...]) -> bool:
@@ -78,25 +82,27 @@ def _mode(request: Finding) -> DrainMode:
 
 def _manual_blocker(
     decision: Decision, incident: Incident, machine: Machine | None, situation: Situation
-) -> str | None:
+) -> Blocker | None:
     """Return what blocks the manual drain now."""
     if machine is None:
-        return f"the scheduler does not know {incident.machine}"
+        return Blocker(
+            f"the scheduler does not know {incident.machine}", None, BlockerKind.EXCLUDED
+        )
     if machine.pool is None or machine.pool not in situation.pools:
-        return f"{machine.name} is in no pool"
+        return Blocker(f"{machine.name} is in no pool", None, BlockerKind.EXCLUDED)
     mode = DrainMode(decision.mode or DrainMode.FINISH)
     if situation.clock_alone and mode is not DrainMode.FINISH:
-        return f"mode {mode} ends jobs, and {NO_SECOND_CLOCK}: expected mode finish"
+        words = f"mode {mode} ends jobs, and {NO_SECOND_CLOCK}: expected mode finish"
+        return Blocker(words, None, BlockerKind.INTERLOCK)
     kill_switch = next(
         (interlock for interlock in situation.interlocks if interlock.kill_switch), None
     )
     if kill_switch is not None:
-        return kill_switch.reason
-    blocker = find_blocker(
+        return Blocker(kill_switch.reason, kill_switch.until, BlockerKind.INTERLOCK)
+    return find_blocker(
         make_action(decision, incident, machine, situation.now),
         pools=situation.pools,
         fleet=list(situation.fleet.values()),
         recent=situation.recent,
         now=situation.now,
     )
-    return None if blocker is None else blocker.reason

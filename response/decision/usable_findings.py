@@ -9,7 +9,7 @@ from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.response.decision.situation import Situation
 from forewarn.response.grouping.shared_incidents import belongs_to_event
 from forewarn.response.state.action import Action
-from forewarn.response.state.blocker import Blocker
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.finding import Finding, FindingKind
 
 __all__ = ["find_answering_action", "find_finding_blocker", "may_drain", "usable_until"]
@@ -33,7 +33,7 @@ def find_finding_blocker(finding: Finding, situation: Situation) -> Blocker | No
     if finding.at > situation.now + situation.settings.ahead:
         return Blocker(f"{finding.cause} has a time in the future", finding.at)
     if situation.now >= usable_until(finding, situation):
-        return Blocker(f"{finding.cause} is too old to act on", None)
+        return Blocker(f"{finding.cause} is too old to act on", None, BlockerKind.STALE)
     return (
         _part_of_event(finding, situation)
         or _overridden(finding, situation)
@@ -45,7 +45,11 @@ def _part_of_event(finding: Finding, situation: Situation) -> Blocker | None:
     """Return the shared incident that explains a finding and drains none of its machines."""
     for other in situation.open.get(finding.machine, ()):
         if other.shared and belongs_to_event(finding, other, situation.settings):
-            return Blocker(f"{finding.cause} belongs to incident {other.id} ({other.shared})", None)
+            return Blocker(
+                f"{finding.cause} belongs to incident {other.id} ({other.shared})",
+                None,
+                BlockerKind.EVENT,
+            )
     return None
 
 
@@ -55,7 +59,7 @@ def _seen_before_return(finding: Finding, situation: Situation) -> Blocker | Non
     if returned_at is None or finding.last_reported >= returned_at:
         return None
     words = f"{finding.cause} was known before {finding.machine} returned from an external drain"
-    return Blocker(words, None)
+    return Blocker(words, None, BlockerKind.STALE)
 
 
 def _overridden(finding: Finding, situation: Situation) -> Blocker | None:
@@ -68,7 +72,7 @@ def _overridden(finding: Finding, situation: Situation) -> Blocker | None:
             by = f" by {override.who}" if override.who else ""
             words = f"{finding.cause} was overridden on {finding.machine}{by}, and does not act "
             words += f"there for {format_duration(span / SECOND)} unless it becomes more severe"
-            return Blocker(words, Nanoseconds(override.at + span))
+            return Blocker(words, Nanoseconds(override.at + span), BlockerKind.OVERRIDE)
     return None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.state.blocker import BlockerKind
 from forewarn.response.state.finding import FindingKey, Severity
 from forewarn.response.state.step import DrainMode, Step
 
@@ -54,6 +55,8 @@ class Decision:
         Probability of being assigned to the holdout; None without an assignment.
     control : bool
         Whether the machine is in the holdout.
+    blocked_by : BlockerKind or None
+        What blocks the step, for metrics; neither compared nor stored: the reason says more.
     """
 
     incident: int
@@ -71,3 +74,4 @@ class Decision:
     who: str = "forewarn"
     propensity: float | None = None
     control: bool = False
+    blocked_by: BlockerKind | None = field(default=None, compare=False)

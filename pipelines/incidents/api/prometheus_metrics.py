@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Final
 
@@ -25,12 +24,14 @@ from forewarn.pipelines.metrics.declarations import (
     ACTING,
     BEAT_AGE,
     BEAT_TIME,
+    DECISION_DELAY,
     DECISIONS,
     FINDINGS,
     ISOLATION_DELAY,
     ISOLATIONS,
     LEDGER_UP,
     MESSAGE_AGE,
+    OPEN_ACTION_AGE,
     OPEN_ACTIONS,
     OPEN_INCIDENTS,
     OUTCOMES,
@@ -38,17 +39,18 @@ from forewarn.pipelines.metrics.declarations import (
     REFUSED,
     SOURCES,
 )
+from forewarn.pipelines.metrics.metric_values import Distribution
 from forewarn.pipelines.runtime.alerts import oldest_unsent_seconds
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
-from forewarn.response.state.action import ENDED_STATES, ActionState
+from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Ruling
-from forewarn.response.state.incident import Outcome
 
 __all__ = ["HEARTBEATS", "RespondMetrics"]
 
 HEARTBEATS: Final = ("loop", "list")
 """Heartbeats in the ledger: the loop leaves one after each round and one after each new list."""
 
+_OUTCOMES: Final = tuple(product(*OUTCOMES.labels.values()))
 _CACHE_NS: Final = 5 * SECOND  # nanoseconds; bounds the load of scrapes on the ledger
 
 
@@ -66,11 +68,9 @@ class RespondMetrics(ServiceMetrics):
         self._read_at = -_CACHE_NS
         self._decisions = DecisionCounts()
         keys = product(ISOLATIONS.labels["by"], pools)
-        self._no_isolations: dict[tuple[str, str], tuple[int, float]] = dict.fromkeys(
-            keys, (0, 0.0)
-        )
-        self.replace(ISOLATIONS, dict.fromkeys(self._no_isolations, 0))
-        self.replace(ISOLATION_DELAY, dict.fromkeys(self._no_isolations, 0))
+        nothing = Distribution((0,) * (len(ISOLATION_DELAY.bounds) + 1))
+        self._no_isolations = dict.fromkeys(keys, nothing)
+        self._set_isolations(self._no_isolations)
         self.set(LEDGER_UP, 0)
 
     def count_findings(self, counts: RecordedCounts) -> None:
@@ -91,31 +91,46 @@ class RespondMetrics(ServiceMetrics):
             self._read(ledger, switch, now)
         except LedgerError:
             self.set(LEDGER_UP, 0)
-            self.clear(OPEN_INCIDENTS, OPEN_ACTIONS, OUTCOMES, BEAT_AGE, BEAT_TIME, ACTING)
+            self.clear(OPEN_INCIDENTS, OPEN_ACTIONS, OPEN_ACTION_AGE, OUTCOMES)
+            self.clear(BEAT_AGE, BEAT_TIME, ACTING)
         else:
             self.set(LEDGER_UP, 1)
 
     def _read(self, ledger: Ledger, switch: KillSwitch, now: Nanoseconds) -> None:
         open_incidents = count_open_incidents(ledger)
         rulings = {(name,): open_incidents.get(name, 0) for name in (*Ruling, UNDECIDED)}
-        states = Counter(action.state for action in ledger.open_actions())
-        open_states = {(s,): states[s] for s in ActionState if s not in ENDED_STATES}
+        open_actions = ledger.open_actions()
         decided = {(r,): n for r, n in self._decisions.read(ledger).items() if r in set(Ruling)}
         heartbeats = {(name,): ledger.last_heartbeat(name) for name in HEARTBEATS}
         isolations = self._no_isolations | count_isolations(ledger)
         overrides, outcomes = count_overrides(ledger), count_outcomes(ledger)
         acting = switch.off() is None
         self.replace(OPEN_INCIDENTS, rulings)
-        self.replace(OPEN_ACTIONS, open_states)
+        self._set_actions(open_actions, now)
         self.replace(DECISIONS, decided)
+        self.replace_distributions(DECISION_DELAY, {(): self._decisions.delays})
         self.replace(BEAT_AGE, {key: _age(at, now) for key, at in heartbeats.items()})
         times = {key: at / SECOND for key, at in heartbeats.items() if at is not None}
         self.replace(BEAT_TIME, times)
-        self.replace(ISOLATIONS, {key: count for key, (count, _) in isolations.items()})
-        self.replace(ISOLATION_DELAY, {key: delay for key, (_, delay) in isolations.items()})
-        self.set(OVERRIDES, overrides)
-        self.replace(OUTCOMES, {(kind,): outcomes.get(kind, 0) for kind in Outcome})
+        self._set_isolations(isolations)
+        self.replace(OVERRIDES, {(cause,): n for cause, n in overrides.items()})
+        self.replace(OUTCOMES, {labels: outcomes.get(labels, 0) for labels in _OUTCOMES})
         self.set(ACTING, acting)
+
+    def _set_isolations(self, isolations: Mapping[tuple[str, str], Distribution]) -> None:
+        self.replace(ISOLATIONS, {key: delays.counts[-1] for key, delays in isolations.items()})
+        self.replace_distributions(ISOLATION_DELAY, isolations)
+
+    def _set_actions(self, open_actions: Iterable[Action], now: Nanoseconds) -> None:
+        """Set the number of open actions, and the age of the oldest, by state and step."""
+        counts = dict.fromkeys(OPEN_ACTIONS.known_labels(), 0)
+        ages = dict.fromkeys(OPEN_ACTION_AGE.known_labels(), 0.0)
+        for action in open_actions:
+            key = (action.state.value, action.step.value)
+            counts[key] += 1
+            ages[key] = max(ages[key], (now - action.changed_at) / SECOND)
+        self.replace(OPEN_ACTIONS, counts)
+        self.replace(OPEN_ACTION_AGE, ages)
 
 
 def _age(at: Nanoseconds | None, now: Nanoseconds) -> float:

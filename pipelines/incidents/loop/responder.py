@@ -25,7 +25,12 @@ from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MA
 from forewarn.pipelines.incidents.loop.notice_folder import notice_text, write_notices
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.incidents.loop.round_metrics import set_clocks, set_machines, set_waits
+from forewarn.pipelines.incidents.loop.round_metrics import (
+    set_blockers,
+    set_clocks,
+    set_machines,
+    set_waits,
+)
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
 from forewarn.pipelines.incidents.loop.step_runner import StepRunner
 from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
@@ -55,7 +60,7 @@ from forewarn.response.decision.interlocks import (
     missing_heartbeats,
 )
 from forewarn.response.decision.limit_use import limit_use
-from forewarn.response.decision.limits import Blocker, find_blocker, high_outage_alert
+from forewarn.response.decision.limits import find_blocker, high_outage_alert
 from forewarn.response.decision.manual_drain import decide_manual_drain
 from forewarn.response.decision.situation import Situation, group_by_machine
 from forewarn.response.follow_up.evidence_hold import machines_to_hold
@@ -69,6 +74,7 @@ from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
 from forewarn.response.state.action import Action
+from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.clock_readings import ClockReadings
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.incident import Incident, IncidentState
@@ -424,11 +430,12 @@ class Responder:
         """Set the metrics of the machines, which only the scheduler knows."""
         open_actions, now = self.ledger.open_actions(), situation.now
         machines = list(situation.fleet.values())
-        earlier = [action for action in open_actions if action.at < now]
-        set_machines(self.metrics, machines, self.site.pools, open_actions=earlier)
+        set_machines(self.metrics, machines, self.site.pools, open_actions=open_actions, now=now)
         used = limit_use(self.site.pools, machines, self._recent(now), now)
         self.metrics.replace(LIMIT_USED, used)
         pairs = [(item.incident, item.decision) for item in decided]
+        new = [pair for pair, item in zip(pairs, decided, strict=True) if item.new]
+        set_blockers(self.metrics, pairs, new)
         set_waits(
             *(self.metrics, pairs, self.ledger, situation.fleet), open_actions=open_actions, now=now
         )
@@ -447,7 +454,7 @@ class Responder:
 
         def check(recent: Sequence[Action]) -> Blocker | None:
             if self.site.switch(None).off() is not None:  # switched on since this round began
-                return Blocker("the kill switch is on", None)
+                return Blocker("the kill switch is on", None, BlockerKind.INTERLOCK)
             if self.ledger.quarantined_rows(
                 "actions", "action_states"
             ):  # the limits cannot count unreadable actions
@@ -464,7 +471,8 @@ class Responder:
         recorded = self.ledger.act(action, check, who=decision.who)
         if isinstance(recorded, Blocker):
             reason = f"{decision.reason}; blocked by: {recorded.reason}"
-            return replace(decision, ruling=Ruling.HOLD, reason=reason, until=recorded.until)
+            held = replace(decision, ruling=Ruling.HOLD, reason=reason, until=recorded.until)
+            return replace(held, blocked_by=recorded.kind)
         if recorded is not None:  # otherwise another responder was first
             why, now = decision.reason, situation.now
             start_action(self.ledger, self._driver(), recorded, why=why, now=now)

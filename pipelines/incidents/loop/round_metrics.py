@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -14,23 +14,29 @@ from forewarn.pipelines.incidents.ledger.step_changes import read_requests
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.metrics.declarations import (
     ACTIONS_WITHOUT_MARK,
+    BLOCKED_DECISIONS,
+    BLOCKED_INCIDENTS,
     CLOCK_OFFSET,
     FATAL_IN_SERVICE,
     GPUS_OUT,
     MACHINES,
     MACHINES_OUT,
     PERSON_WAIT,
+    POOL_MODE,
 )
 from forewarn.pipelines.metrics.job_textfile import write_textfile
 from forewarn.pipelines.metrics.metric_values import MetricValues
+from forewarn.response.policy.cause_group import cause_group
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.blocker import BlockerKind
 from forewarn.response.state.clock_readings import ClockReadings
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine
+from forewarn.response.state.pool import Pool, PoolMode
 
-__all__ = ["set_clocks", "set_machines", "set_waits", "write_round"]
+__all__ = ["set_blockers", "set_clocks", "set_machines", "set_waits", "write_round"]
 
 _MARKED = frozenset({ActionState.HOLDING, ActionState.DRAINED})
 
@@ -44,12 +50,22 @@ def set_clocks(metrics: MetricValues, clocks: ClockReadings) -> None:
     metrics.replace(CLOCK_OFFSET, offsets)
 
 
+def set_blockers(metrics: MetricValues, decided: Decided, new: Decided) -> None:
+    """Set what blocks the open incidents of a round, and count the new decisions by it."""
+    blocked = Counter(d.blocked_by for _, d in decided if d.blocked_by is not None)
+    metrics.replace(BLOCKED_INCIDENTS, {(kind,): blocked[kind] for kind in BlockerKind})
+    for _, decision in new:
+        if decision.blocked_by is not None:
+            metrics.add(BLOCKED_DECISIONS, 1, decision.ruling, decision.blocked_by)
+
+
 def set_machines(
     metrics: MetricValues,
     fleet: Iterable[Machine],
-    pools: Collection[str],
+    pools: Mapping[str, Pool],
     *,
-    open_actions: Iterable[Action],
+    open_actions: Sequence[Action],
+    now: Nanoseconds,
 ) -> None:
     """Set the machines of each pool, and the drains that the scheduler does not show.
 
@@ -58,27 +74,33 @@ def set_machines(
     metrics : MetricValues
     fleet : iterable of Machine
         As read in this round.
-    pools : collection of str
+    pools : mapping of str to Pool
         Others are not counted: forewarn does not act on them.
-    open_actions : iterable of Action
-        Those of earlier rounds.
+    open_actions : sequence of Action
+        Drains of this round lack a mark at first.
+    now : int
+        Start of the round.
     """
     machines = {machine.name: machine for machine in fleet}
-    counted = [m for m in machines.values() if m.gpus > 0 and m.pool in set(pools)]
-    out = [
-        (_owner(machine), machine.pool or "", machine.gpus) for machine in counted if machine.out
-    ]
+    counted = [m for m in machines.values() if m.gpus > 0 and m.pool in pools]
+    out = [machine for machine in counted if machine.out]
     no_size = {(state, pool): 0 for state in MACHINES.labels["state"] for pool in pools}
     no_owner = {(owner, pool): 0 for owner in MACHINES_OUT.labels["owner"] for pool in pools}
     sizes = Counter(("all", machine.pool or "") for machine in counted)
-    sizes.update(("out", pool) for _, pool, _ in out)
-    gpus_out = Counter[tuple[str, str]]()
-    for owner, pool, gpus in out:
-        gpus_out[owner, pool] += gpus
+    sizes.update(("out", machine.pool or "") for machine in out)
+    owners = Counter((_owner(machine), machine.pool or "") for machine in out)
+    causes = {action.id: str(cause_group(action.cause)) for action in open_actions}
+    gpus_out = {(cause, pool): 0 for cause in GPUS_OUT.labels["cause"] for pool in pools}
+    for machine in out:
+        known = "external" if machine.action is None else causes.get(machine.action, "other")
+        gpus_out[known, machine.pool or ""] += machine.gpus
     metrics.replace(MACHINES, no_size | sizes)
-    metrics.replace(MACHINES_OUT, no_owner | Counter((owner, pool) for owner, pool, _ in out))
-    metrics.replace(GPUS_OUT, no_owner | gpus_out)
-    unmarked = [a for a in open_actions if _lacks_mark(a, machines.get(a.machine))]
+    metrics.replace(MACHINES_OUT, no_owner | owners)
+    metrics.replace(GPUS_OUT, gpus_out)
+    modes = {(m, name): pool.mode is m for name, pool in pools.items() for m in PoolMode}
+    metrics.replace(POOL_MODE, modes)
+    earlier = [action for action in open_actions if action.at < now]
+    unmarked = [a for a in earlier if _lacks_mark(a, machines.get(a.machine))]
     metrics.set(ACTIONS_WITHOUT_MARK, len(unmarked))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from forewarn.pipelines.metrics.declarations import (
     SOURCES,
 )
 from forewarn.pipelines.metrics.job_textfile import job_values, write_job
-from forewarn.pipelines.metrics.metric_values import MetricValues
+from forewarn.pipelines.metrics.metric_values import Distribution, MetricValues
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -24,7 +25,13 @@ def filled(source: str) -> MetricValues:
     values = MetricValues(SOURCES[source])
     for metric in SOURCES[source]:
         sites = {name: known or ("a",) for name, known in metric.labels.items()}
-        for labels in type(metric)(metric.name, metric.kind, metric.help, sites).known_labels():
+        every = list(replace(metric, labels=sites).known_labels())
+        if metric.kind == "histogram":
+            counts = tuple(range(len(metric.bounds) + 1))
+            some = Distribution(counts, 1.5)
+            values.replace_distributions(metric, dict.fromkeys(every, some))
+            continue
+        for labels in every:
             values.set(metric, 1.5, *labels)
     return values
 

@@ -393,7 +393,7 @@ def test_metrics_describe_the_ledger(api: Api) -> None:
     assert values['findings_total{known="yes"}'] == 1
     assert values['open_incidents{ruling="propose"}'] == 1
     assert values['open_incidents{ruling="none"}'] == 1
-    assert values['open_actions{state="holding"}'] == 1
+    assert values['open_actions{state="holding",step="drain"}'] == 1
     assert values['refused_requests_total{status="401"}'] == 1
     assert values['beat_age_seconds{beat="loop"}'] == 90
     assert values['beat_age_seconds{beat="list"}'] == math.inf

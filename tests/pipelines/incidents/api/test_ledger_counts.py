@@ -13,6 +13,7 @@ from forewarn.pipelines.incidents.api.ledger_counts import (
     count_overrides,
 )
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.metrics.metric_values import Distribution
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding
@@ -54,10 +55,44 @@ def test_counts_never_decrease_and_name_author(
     act(ledger, action(3, "m3", at=OPENED), "forewarn", ActionState.EXPIRED)  # never sent
     avoid = action(4, "m4", at=OPENED, step=Step.AVOID, mode=None)
     act(ledger, avoid, "forewarn", ActionState.SENT)
+    within_a_minute = Distribution((1,) * 9, 20.0)
     assert count_isolations(ledger) == {
-        ("forewarn", "train"): (1, 20),
-        ("person", "train"): (1, 20),
+        ("forewarn", "train"): within_a_minute,
+        ("person", "train"): within_a_minute,
     }
-    assert count_overrides(ledger) == 1
-    ledger.outcome(1, Outcome.CONFIRMED, now=Nanoseconds(until), who="ann", why="ticket")
-    assert count_outcomes(ledger) == {"confirmed": 1}
+    assert count_overrides(ledger) == {"certain_damage": 1}
+
+
+def test_first_decision_of_each_incident_is_timed(
+    ledger: Ledger, finding: Callable[..., Finding], decision: Callable[..., Decision]
+) -> None:
+    counts = DecisionCounts()
+    found = [finding(machine=name, at=OPENED, valid_until=10**12) for name in ("m1", "m2")]
+    ledger.record_findings(found, now=OPENED)
+    assert counts.delays == Distribution((0,) * 8, 0.0)
+    for incident, seconds, ruling in ((1, 60, "hold"), (1, 90, "act"), (2, 70, "hold")):
+        at = OPENED + seconds * SECOND
+        ledger.decide(decision(incident, at=at, ruling=Ruling(ruling)))
+        counts.read(ledger)
+    assert counts.delays == Distribution((0, 1, 2, 2, 2, 2, 2, 2), 130.0)
+
+
+def test_newest_outcome_counts_by_fate_of_machine(
+    ledger: Ledger,
+    finding: Callable[..., Finding],
+    decision: Callable[..., Decision],
+    action: Callable[..., Action],
+) -> None:
+    until = Nanoseconds(10**12)
+    found = [finding(machine=name, at=OPENED, valid_until=until) for name in ("m1", "m2", "m3")]
+    ledger.record_findings(found, now=OPENED)
+    ledger.decide(decision(1, at=OPENED, control=True))
+    act(ledger, action(2, "m2", at=OPENED), "forewarn", ActionState.SENT)
+    for incident in (1, 2, 3):
+        ledger.outcome(incident, Outcome.UNKNOWN, now=until, who="ann", why="")
+    ledger.outcome(2, Outcome.NOT_CONFIRMED, now=Nanoseconds(until + 1), who="ann", why="")
+    assert count_outcomes(ledger) == {
+        ("unknown", "holdout"): 1,
+        ("not_confirmed", "isolated"): 1,
+        ("unknown", "in_service"): 1,
+    }

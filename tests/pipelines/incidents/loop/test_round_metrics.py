@@ -63,23 +63,29 @@ def test_isolations_and_machines_are_counted(rig: Rig) -> None:
     assert after['machines_out{owner="other",pool="train"}'] == 1
     assert after['limit_used_ratio{limit="fleet_rate",pool="train"}'] == 1 / 2
     assert after['limit_used_ratio{limit="share",pool="train"}'] == 0  # the damage is certain
-    assert after['gpus_out{owner="other",pool="train"}'] == 8
+    assert after['gpus_out{cause="external",pool="train"}'] == 8
+    assert after['gpus_out{cause="certain_damage",pool="train"}'] == 8
     assert after['decisions_total{ruling="act"}'] == 1
 
 
 @pytest.mark.parametrize("mode", ["act"])
 def test_delay_and_overrides_come_from_ledger(rig: Rig) -> None:
-    assert values(rig)['isolation_delay_seconds_total{by="forewarn",pool="train"}'] == 0
+    assert values(rig)['isolation_delay_seconds_sum{by="forewarn",pool="train"}'] == 0
     rig.report("xid 79")
     rig.once(20)
-    assert values(rig)['isolation_delay_seconds_total{by="forewarn",pool="train"}'] == 1200
-    assert values(rig)["overrides_total"] == 0
+    delayed = values(rig)
+    assert delayed['isolation_delay_seconds_sum{by="forewarn",pool="train"}'] == 1200
+    assert delayed['isolation_delay_seconds_bucket{by="forewarn",le="900.0",pool="train"}'] == 0
+    assert delayed['isolation_delay_seconds_bucket{by="forewarn",le="1800.0",pool="train"}'] == 1
+    assert delayed["decision_delay_seconds_count"] == 1
+    assert sum(n for name, n in delayed.items() if name.startswith("open_actions{")) == 1
+    assert delayed['overrides_total{cause="certain_damage"}'] == 0
     rig.driver.set("m0", ServiceState.IN_SERVICE)  # a person takes the mark away
     rig.once(1)
     after = values(rig)
-    assert after["overrides_total"] == 1
+    assert after['overrides_total{cause="certain_damage"}'] == 1
     assert after['isolations_total{by="forewarn",pool="train"}'] == 1
-    assert after['outcomes{outcome="confirmed"}'] == 0
+    assert after['outcomes{fate="isolated",outcome="confirmed"}'] == 0
 
 
 @pytest.mark.parametrize("mode", ["propose"])
@@ -118,3 +124,18 @@ def test_loop_without_api_writes_textfile(rig: Rig, tmp_path: Path) -> None:
     text = (tmp_path / "prom" / "forewarn_respond.prom").read_text()
     assert 'forewarn_respond_machines{pool="train",state="all"} 8.0' in text
     assert 'forewarn_respond_beat_time_seconds{beat="loop"}' in text
+
+
+def test_blockers_and_mode_are_shown(rig: Rig, mode: str) -> None:
+    kind = {"act": "handled", "propose": "person", "observe": "mode"}[mode]
+    before = values(rig)
+    assert before[f'blocked_decisions_total{{blocked_by="{kind}",ruling="hold"}}'] == 0
+    assert before[f'pool_mode{{mode="{mode}",pool="train"}}'] == 1
+    rig.report("xid 79")
+    rig.once(20)
+    rig.once(1)
+    rig.once(1)
+    after = values(rig)
+    ruling = {"act": "hold"}.get(mode, mode)
+    assert after[f'blocked_incidents{{blocked_by="{kind}"}}'] == 1
+    assert after[f'blocked_decisions_total{{blocked_by="{kind}",ruling="{ruling}"}}'] == 1
