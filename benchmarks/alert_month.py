@@ -5,7 +5,9 @@ and reviews, are scraped every four minutes into a real Prometheus, which evalua
 troubles are added: the loop is down for 40 minutes, a list is missing, 3 % of the GPUs send nothing
 for a day, eight GPUs fall off the bus of machines that stay up.
 
-    .venv/bin/python -m benchmarks.alert_month [machines] [days]
+    .venv/bin/python -m benchmarks.alert_month [machines] [days] [pictures]
+
+With a folder `pictures` the dashboards of deploy/grafana are drawn into it, by their own queries.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import yaml
+from benchmarks.dashboard_pictures import draw_dashboards
 
 from forewarn.evaluation.simulation.operations.month_plan import MonthPlan, plan_month
 from forewarn.evaluation.simulation.operations.simulated_cluster import Cluster
@@ -34,7 +38,15 @@ from forewarn.pipelines.at_risk.review_report import review_lists
 from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-from forewarn.pipelines.metrics.declarations import BEAT_AGE, FLEET_GPUS, LIST_TIME
+from forewarn.pipelines.metrics.declarations import (
+    BEAT_AGE,
+    FLEET_GPUS,
+    LIST_EXPECTED_FAILURES,
+    LIST_FLAGGED,
+    LIST_MODEL_TIME,
+    LIST_RECORD_TIME,
+    LIST_TIME,
+)
 from forewarn.pipelines.metrics.job_textfile import job_values
 from forewarn.pipelines.studies import response_study as study
 from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
@@ -94,11 +106,24 @@ class Month:
             study._write_list(self.site.lists, self.plan, now)
         if len(list(self.site.lists.glob("date=*"))) == before:
             return
+        newest = max(self.site.lists.glob("date=*")) / "at_risk.parquet"
+        table = pd.read_parquet(newest, columns=["flagged", "probability"])
         gpus = self.plan.machines * 8
         blind = int(0.03 * gpus) if since // DAY == DAY_WITHOUT_TELEMETRY else 0
         self.lists.set(LIST_TIME, now / SECOND)
+        self.lists.set(LIST_RECORD_TIME, (now - 10 * MINUTE) / SECOND)
+        self.lists.set(LIST_MODEL_TIME, (now - now % (3 * DAY)) / SECOND)
+        self.lists.set(LIST_FLAGGED, int(table["flagged"].sum()))
+        self.lists.set(LIST_EXPECTED_FAILURES, table["probability"].sum())
         self.lists.replace(
-            FLEET_GPUS, {("all",): gpus, ("blind",): blind, ("failed_without_end",): 0}
+            FLEET_GPUS,
+            {
+                ("all",): gpus,
+                ("scored",): gpus - blind,
+                ("blind",): blind,
+                ("failed_without_end",): 0,
+                ("unscored",): 0,
+            },
         )
         with contextlib.suppress(InputError):
             reviewed = review_lists(self.site.lists, self.site.failures, now)
@@ -193,7 +218,8 @@ def episodes(address: str, rule: dict[str, Any], plan: MonthPlan) -> list[tuple[
 
 def main() -> None:
     """Print a line for each alert."""
-    machines, days = (int(text) for text in (*sys.argv[1:], "200", "30")[:2])
+    given = dict(enumerate(sys.argv[1:]))
+    machines, days = int(given.get(0, "200")), int(given.get(1, "30"))
     plan = plan_month(machines, days, seed=1, start=START)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -206,6 +232,8 @@ def main() -> None:
                     when = ", ".join(f"day {at / 86400:.1f} for {h:.1f} h" for at, h in fired[:6])
                     severity = rule["labels"]["severity"]
                     print(f"{rule['alert']:36}{severity:8}{len(fired):4}  {when}", flush=True)
+            if 2 in given:
+                draw_dashboards(address, plan.end / SECOND - HOUR / SECOND, Path(given[2]))
 
 
 if __name__ == "__main__":
