@@ -20,7 +20,6 @@ from forewarn.models.prediction.model_names import CASCADE_FIRST, LINEAR
 __all__ = [
     "CASCADE_FIRST",
     "Committee",
-    "blend",
     "cascade_flags",
     "parallel_flags",
     "top_k_count",
@@ -108,16 +107,6 @@ def worst_rank(scores: Mapping[str, Float64Array], order: Int64Array) -> Int64Ar
     return result
 
 
-def blend(scores: Mapping[str, Float64Array]) -> Float64Array:
-    """Return the mean of the members on the log-odds scale, as a score in (0, 1).
-
-    >>> blend({"a": np.array([0.5, 0.9]), "b": np.array([0.5, 0.1])}).round(6).tolist()
-    [0.5, 0.5]
-    """
-    _check_members(scores)
-    return sigmoid(np.mean([logit(member) for member in scores.values()], axis=0))
-
-
 @dataclass(frozen=True, slots=True)
 class Committee:
     """Members and weights of the parallel and the cascade model (arXiv 2201.11853, ensembles).
@@ -163,7 +152,25 @@ class Committee:
         cascade_run = ((CASCADE_FIRST, stages[0][1]), *stages[1:])
         return cls(members, cascade_run, rules, linear=linear)
 
-    def blend(self, scores: Mapping[str, Float64Array]) -> Float64Array:
+    @property
+    def votes(self) -> dict[str, float]:
+        """Share of each model in the score that ranks a list, without zeros; they sum to 1.
+
+        Examples
+        --------
+        >>> Committee(("cnn", "gbdt", "linear"), (), linear=0.25).votes
+        {'cnn': 0.25, 'gbdt': 0.25, 'linear': 0.5}
+        """
+        votes = dict.fromkeys(self.parallel, (1.0 - self.linear) / len(self.parallel))
+        votes[LINEAR] = votes.get(LINEAR, 0.0) + self.linear
+        if self.start:
+            theirs = dict.fromkeys(self.start, 0.5 / len(self.start))
+            votes = {name: vote / 2.0 for name, vote in votes.items()} | theirs
+        return {name: vote for name, vote in votes.items() if vote}
+
+    def blend(
+        self, scores: Mapping[str, Float64Array], *, without: str | None = None
+    ) -> Float64Array:
         """Return the score that ranks a list, of shape (n,), in (0, 1).
 
         It is the mean log odds of the members and the linear model, plus the points of the rules.
@@ -174,19 +181,24 @@ class Committee:
         Parameters
         ----------
         scores : mapping of ndarray of shape (n,)
-            Scores of the members and, where they have a weight, of `linear` and `rules`.
+            Scores of all models with a vote and, where they have a factor, of `rules`.
+        without : str, optional
+            A model whose vote goes to the others.
+
+        Raises
+        ------
+        ValueError
+            If no other model has a vote.
         """
-        blended = blend({name: scores[name] for name in self.parallel})
-        if self.linear:
-            others = (1.0 - self.linear) * logit(blended)
-            blended = sigmoid(others + self.linear * logit(scores[LINEAR]))
-        if self.start:
-            theirs = blend({name: scores[name] for name in self.start})
-            blended = blend({"ours": blended, "theirs": theirs})
-        if not self.rules:
-            return blended
-        points = np.maximum(logit(scores["rules"]) - BASE_LOG_ODDS, 0.0)
-        return sigmoid(logit(blended) + self.rules * points)
+        votes = {name: vote for name, vote in self.votes.items() if name != without}
+        if not votes:
+            raise ValueError(f"`without` must leave a model with a vote, got {without!r}.")
+        log_odds = [vote * logit(scores[name]) for name, vote in votes.items()]
+        blended: Float64Array = np.sum(log_odds, axis=0) / sum(votes.values())
+        if self.rules:
+            points = np.maximum(logit(scores["rules"]) - BASE_LOG_ODDS, 0.0)
+            blended = blended + self.rules * points
+        return sigmoid(blended)
 
     def flags(
         self, method: str, scores: Mapping[str, Float64Array], k: float, order: Int64Array

@@ -133,6 +133,39 @@ def test_cascade_may_repeat_model() -> None:
     assert committee.cascade == ((CASCADE_FIRST, 0.5), ("cnn", 0.1))
 
 
+def test_blend_is_mean_log_odds() -> None:
+    # Odds of 4 and 1 have a geometric mean of 2.
+    scores = {"a": np.array([0.8, 0.5]), "b": np.array([0.5, 0.5])}
+    assert np.allclose(Committee(("a", "b"), ()).blend(scores), [2 / 3, 1 / 2])
+
+
+def test_blend_of_extreme_scores_is_finite() -> None:
+    scores = {"a": np.array([1.0, 0.0]), "b": np.array([1.0, 1.0])}
+    assert np.allclose(Committee(("a", "b"), ()).blend(scores), [1 - 1e-6, 0.5])
+
+
+def test_vote_of_omitted_model_goes_to_others() -> None:
+    odds = {"a": 16.0, "b": 1.0, "linear": 2.0}
+    scores = {name: np.array([value / (1 + value)]) for name, value in odds.items()}
+    committee = Committee(("a", "b"), (), linear=0.5)
+    assert committee.votes == {"a": 0.25, "b": 0.25, "linear": 0.5}
+    expected = {"a": 2.0 ** (2 / 3), "b": 16 ** (1 / 3) * 2 ** (2 / 3), "linear": 4.0}
+    for name, value in expected.items():
+        assert np.allclose(committee.blend(scores, without=name), value / (1 + value))
+
+
+def test_only_model_with_vote_cannot_be_omitted() -> None:
+    committee = Committee(("a", "b"), (), linear=1.0)
+    assert committee.votes == {"linear": 1.0}
+    with pytest.raises(ValueError, match="must leave a model with a vote, got 'linear'"):
+        committee.blend({"linear": np.array([0.5])}, without="linear")
+
+
+def test_models_of_another_site_have_half_of_vote() -> None:
+    committee = Committee(("a", "b"), (), start=("start_a",))
+    assert committee.votes == {"a": 0.25, "b": 0.25, "start_a": 0.5}
+
+
 def test_rule_points_are_added_to_blend() -> None:
     # Odds of 4 and 1 with a geometric mean of 2; the rules give no point, and two.
     scores = {

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 from forewarn.models.prediction.ensembles import (
-    blend,
     cascade_flags,
     parallel_flags,
     top_k_count,
@@ -140,21 +139,8 @@ def test_worst_rank_is_permutation(
     assert (np.diff(worst[np.argsort(ranks)]) >= 0).all()
 
 
-def test_blend_is_mean_log_odds() -> None:
-    scores = {"a": np.array([0.8, 0.5]), "b": np.array([0.5, 0.5])}
-    # Odds of 4 and 1 have a geometric mean of 2.
-    assert np.allclose(blend(scores), [2 / 3, 1 / 2])
-
-
-def test_blend_of_extreme_scores_is_finite() -> None:
-    blended = blend({"a": np.array([1.0, 0.0]), "b": np.array([1.0, 1.0])})
-    assert np.allclose(blended, [1 - 1e-6, 0.5])
-
-
 def test_ensemble_without_members_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one member, got none"):
         parallel_flags({}, 1, np.array([0]))
     with pytest.raises(ValueError, match="at least one member, got none"):
         worst_rank({}, np.array([0]))
-    with pytest.raises(ValueError, match="at least one member, got none"):
-        blend({})
