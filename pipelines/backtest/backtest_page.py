@@ -26,6 +26,11 @@ from forewarn.pipelines.backtest.backtest_sentences import (
     verdicts,
 )
 from forewarn.pipelines.backtest.benefit_section import benefit_section
+from forewarn.pipelines.backtest.blend_section import (
+    blend_text,
+    intersection_text,
+    member_rows,
+)
 from forewarn.pipelines.backtest.calibration_section import calibration_monitor_section
 from forewarn.pipelines.backtest.report_results import (
     STRATEGY_ORDER,
@@ -110,7 +115,12 @@ def render_report(report: BacktestReport) -> str:
         "chance": _RANDOM_PRECISION,
         "prevalence": report.prevalence,
         "protocol": _table(rank_results(protocol, lead)),
-        "protocol_verdicts": protocol_verdicts(protocol, lead),
+        "protocol_verdicts": [
+            *protocol_verdicts(protocol, lead),
+            *intersection_text(report.intersection.get(lead)),
+        ],
+        "blend": blend_text(report.blend.get(lead)),
+        "members": member_rows(report.blend.get(lead)),
         "strategies": _strategies(fleet, protocol),
         "over_time": over_time(protocol, lead, chance=_RANDOM_PRECISION),
         "by_day": days_since_training(protocol, lead),

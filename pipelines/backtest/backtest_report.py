@@ -9,7 +9,9 @@ from typing import Any
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import FleetMetrics
 from forewarn.evaluation.prediction.metrics.calibration_metrics import CalibrationMetrics
+from forewarn.evaluation.prediction.metrics.intersection_worth import IntersectionWorth
 from forewarn.evaluation.prediction.metrics.list_calibration import ListCalibrationMetrics
+from forewarn.evaluation.prediction.metrics.member_worth import BlendWorth
 from forewarn.evaluation.prediction.metrics.net_benefit import ListBenefit
 from forewarn.evaluation.prediction.metrics.paired_differences import Differences
 from forewarn.evaluation.prediction.metrics.paper_protocol import PaperMetrics
@@ -47,6 +49,8 @@ class BacktestReport:
     fleet: Mapping[str, FleetMetrics] = field(default_factory=dict)
     differences: Mapping[str, Differences] = field(default_factory=dict)
     calibration: Mapping[str, CalibrationMetrics] = field(default_factory=dict)
+    blend: Mapping[str, BlendWorth | None] = field(default_factory=dict)
+    intersection: Mapping[str, IntersectionWorth | None] = field(default_factory=dict)
     worth: Mapping[str, ListBenefit | None] = field(default_factory=dict)
     promise: Mapping[str, ListCalibrationMetrics | None] = field(default_factory=dict)
     prevalence: float | None = None
@@ -66,6 +70,7 @@ class BacktestReport:
         """Return the text of the file."""
         plain = asdict(self)
         plain["worth"] = {name: worth and worth.to_dict() for name, worth in self.worth.items()}
+        plain["blend"] = {name: blend and blend.to_dict() for name, blend in self.blend.items()}
         plain["left_out"] = self.left_out.to_dict()
         plain |= plain.pop("costs")
         return json.dumps(plain, indent=1, allow_nan=False) + "\n"

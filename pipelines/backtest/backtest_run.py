@@ -285,11 +285,14 @@ def _report(
         for strategy in done.strategies:
             paths = done.frames_of(strategy)
             scores = EvaluatedScores.from_files(paths, protocol, unseen_from, slices)
-            table, averages, judged = scores.table, scores.averages, scores.judged
             metrics[strategy] = strategy_metrics(
-                table, averages, judged, progress=bar.set_postfix_str
+                scores.table,
+                scores.averages,
+                scores.judged,
+                scores.without,
+                progress=bar.set_postfix_str,
             )
-            report = _with_strategy(report, strategy, metrics[strategy], table, costs)
+            report = _with_strategy(report, strategy, metrics[strategy], scores.table, costs)
             bar.update()
     return replace(report, differences=report_differences(report, metrics))
 
@@ -332,6 +335,8 @@ def _with_strategy(
         methods={**report.methods, **methods},
         fleet={**report.fleet, **fleet},
         calibration={**report.calibration, strategy: figures.calibration},
+        blend={**report.blend, strategy: figures.blend},
+        intersection={**report.intersection, strategy: figures.intersection},
         worth={**report.worth, strategy: list_benefit(table, costs)},
         promise={**report.promise, strategy: None if monitored is None else monitored.metrics()},
     )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow.parquet as pq
 
+from forewarn.evaluation.prediction.metrics.member_worth import averages_without
 from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.evaluation.prediction.metrics.window_average_precision import (
     WindowAveragePrecision,
@@ -33,6 +34,8 @@ _JUDGED = ("probability", "label")
 
 Names = dict[str, list[str]]
 _Window = tuple[Path, Names, dict[str, Any]]
+_ByName = dict[str, tuple[list[float | None], npt.NDArray[np.float64]]]
+_Averages = tuple[_ByName, _ByName]
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,15 @@ class EvaluatedScores:
         Rows of the test sets and the daily lists.
     averages : dict of str to WindowAveragePrecision
         By method, on all rows.
+    without : dict of str to WindowAveragePrecision
+        Of the blend without each of its models, on all rows.
     judged : iterable of LabelledProbabilities
         All rows with fitted probabilities; read from the files on each iteration.
     """
 
     table: ScoreTable
     averages: dict[str, WindowAveragePrecision]
+    without: dict[str, WindowAveragePrecision]
     judged: _Probabilities
 
     @classmethod
@@ -74,32 +80,40 @@ class EvaluatedScores:
         """
         names = _names(paths)
         items = [(path, names, asdict(protocol)) for path in paths]
-        averages, frames = [], []
+        parts: list[_Averages] = []
+        frames = []
         for path, (of_window, rows) in zip(paths, slices.map(evaluate_window, items), strict=True):
-            averages.append(
-                {name: WindowAveragePrecision(*part) for name, part in of_window.items()}
-            )
+            parts.append(of_window)
             frames.append(_frame(path, names).iloc[rows])
         table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, unseen_from)
-        joined = {
-            method: WindowAveragePrecision.joined([of_window[method] for of_window in averages])
-            for method in averages[0]
-        }
-        return cls(table, joined, _Probabilities(paths, names))
+        averages, without = (_joined([part[number] for part in parts]) for number in (0, 1))
+        return cls(table, averages, without, _Probabilities(paths, names))
 
 
-def evaluate_window(
-    window: _Window,
-) -> tuple[dict[str, tuple[list[float | None], npt.NDArray[np.float64]]], npt.NDArray[np.int64]]:
-    """Return the average precision of each method in a file, and the rows needed later."""
+def _joined(parts: Sequence[_ByName]) -> dict[str, WindowAveragePrecision]:
+    """Join the average precisions of the windows by name; windows without failures have none."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: WindowAveragePrecision.joined(
+            [WindowAveragePrecision(*part[name]) for part in parts if name in part]
+        )
+        for name in names
+    }
+
+
+def evaluate_window(window: _Window) -> tuple[_Averages, npt.NDArray[np.int64]]:
+    """Return the average precisions of a file, and the rows needed later.
+
+    The average precisions are those of each method, and of the blend without each of its models.
+    """
     path, names, rules = window
     protocol = EvaluationProtocol(**rules | {"committee": Committee(**rules["committee"])})
     table = ScoreTable(_frame(path, names), protocol)
-    averages = {
-        method: (part.precisions, part.draws)
-        for method, part in window_average_precision(table).items()
-    }
-    return averages, table.evaluated_rows
+    averages, without = (
+        {name: (part.precisions, part.draws) for name, part in measured.items()}
+        for measured in (window_average_precision(table), averages_without(table))
+    )
+    return (averages, without), table.evaluated_rows
 
 
 def _names(paths: Sequence[Path]) -> Names:

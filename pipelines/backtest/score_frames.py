@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.evaluation.prediction.walk_forward.negative_sampling import negative_sampling_mask
 from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
 from forewarn.evaluation.prediction.walk_forward.window_scores import WindowScores
@@ -18,7 +19,26 @@ from forewarn.features.records.record_table import MACHINE
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.runtime.timestamps import to_timestamps
 
-__all__ = ["scores_frame", "strategy_frame"]
+__all__ = ["finished_table", "score_table", "scores_frame", "strategy_frame"]
+
+
+def finished_table(
+    walk: WalkForward, timeline: Timeline, protocol: EvaluationProtocol
+) -> ScoreTable | None:
+    """Return the scores of the configured strategy on all windows; None without a failure."""
+    strategy = walk.settings.strategy
+    frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
+    return score_table(walk, frames, protocol)
+
+
+def score_table(
+    walk: WalkForward, frames: Sequence[pd.DataFrame], protocol: EvaluationProtocol
+) -> ScoreTable | None:
+    """Join the rows of some windows; return None if there is no failure among them."""
+    if not frames:
+        return None
+    table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
+    return table if table.windows else None
 
 
 def strategy_frame(

@@ -108,6 +108,7 @@ def _backtest(args: argparse.Namespace) -> int:
     from forewarn.pipelines.backtest.backtest_run import run_backtest
     from forewarn.pipelines.backtest.backtest_sentences import excluded_text
     from forewarn.pipelines.backtest.backtest_summary import backtest_summary
+    from forewarn.pipelines.backtest.blend_section import blend_text
     from forewarn.pipelines.backtest.calibration_section import calibration_monitor_text
     from forewarn.pipelines.prediction_job import open_job
     from forewarn.pipelines.runtime.progress import note
@@ -121,6 +122,8 @@ def _backtest(args: argparse.Namespace) -> int:
         if monitor and monitor.broken:
             note(f"{strategy}: {' '.join(calibration_monitor_text(monitor))}")
     print(backtest_summary(report), end="\n\n")
+    for text in blend_text(report.blend.get(report.configured)):
+        write_line(text)
     write_line(f"wrote {args.out}/report.html, report.json and the scores")
     return 0
 

@@ -106,6 +106,8 @@ def _attach_report(
         methods={f"{name}_{strategy}": row for name, row in finished.methods.items()},
         fleet={f"{name}_{strategy}": row for name, row in finished.fleet.items()},
         calibration={strategy: finished.calibration},
+        blend={strategy: finished.blend},
+        intersection={strategy: finished.intersection},
         share=job.protocol.share,
         k=job.protocol.k,
         interval_level=INTERVAL_LEVEL,

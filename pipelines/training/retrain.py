@@ -13,6 +13,7 @@ from forewarn.evaluation.prediction.metrics.promotion_gate import GateDecision, 
 from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.models.prediction.predictor import Predictor
+from forewarn.pipelines.backtest.blend_section import blend_text
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.alerts import alert
@@ -152,6 +153,8 @@ def _retrain(job: Job, moment: int, registry: Registry, run: str) -> RetrainingD
         decision = _refuse_older(decision, champion, moment)
     with stages("log"):
         finished, costs = log_windows(registry, run, walk, truth, job.protocol), stages.figures()
+        for text in [] if finished is None else blend_text(finished.blend):
+            note(text)
         log_retraining(registry, run, job, records, predictor, finished, compared, costs)
         registry.log(run, metrics={"promoted": float(decision.promoted)})
         log_drift(registry, run, drift)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
+from forewarn.evaluation.prediction.metrics.member_worth import measured_blend
 from forewarn.evaluation.prediction.walk_forward.finished_windows import FinishedWindows
 from forewarn.evaluation.prediction.walk_forward.fleet_survey import FleetSurvey
 from forewarn.evaluation.prediction.walk_forward.retraining_schedule import last_finished_window
@@ -31,6 +32,8 @@ from forewarn.models.prediction.trained_recipe import (
     TrainedRecipe,
     TrainingCache,
 )
+from forewarn.pipelines.backtest.blend_section import blend_text
+from forewarn.pipelines.backtest.score_frames import finished_table
 from forewarn.pipelines.backtest.windowed_records import WindowedRecords
 from forewarn.pipelines.config.prediction_tables import ListTable
 from forewarn.pipelines.prediction_job import Job
@@ -67,8 +70,12 @@ def train_predictor(
         If the records are invalid or hold too few known failures, or `start_from` has another
         feature plan or a later training cutoff.
     """
-    predictor = trained_walk(job, moment, start_from=start_from).predictor
+    walk, predictor, _ = trained_walk(job, moment, start_from=start_from)
     save_predictor(predictor, folder)
+    protocol = replace(job.protocol, committee=walk.settings.committee)
+    table = finished_table(walk, walk.truth, protocol)
+    for text in [] if table is None else blend_text(measured_blend(table)):
+        note(text)
     return predictor
 
 

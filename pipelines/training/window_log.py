@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from forewarn.evaluation.prediction.metrics.backtest_metrics import (
     StrategyMetrics,
@@ -16,7 +15,6 @@ from forewarn.evaluation.prediction.metrics.daily_rankings import RANKED_BY
 from forewarn.evaluation.prediction.metrics.score_table import (
     ENSEMBLES,
     EvaluationProtocol,
-    ScoreTable,
 )
 from forewarn.evaluation.prediction.walk_forward.strategies import Strategy
 from forewarn.evaluation.prediction.walk_forward.walk_forward import WalkForward
@@ -30,7 +28,7 @@ from forewarn.pipelines.backtest.run_metrics import (
     log_method,
     precision_line,
 )
-from forewarn.pipelines.backtest.score_frames import scores_frame, strategy_frame
+from forewarn.pipelines.backtest.score_frames import finished_table, score_table, scores_frame
 from forewarn.pipelines.storage.registry.model_registry import Registry
 
 __all__ = ["log_windows"]
@@ -53,8 +51,7 @@ def log_windows(
         Metrics of the configured strategy; None without a window that has a failure.
     """
     strategy = walk.settings.strategy
-    frames = [strategy_frame(walk, timeline, window, strategy) for window in walk.windows]
-    table = _table(walk, frames, protocol)
+    table = finished_table(walk, timeline, protocol)
     if table is None:
         return None
     figures = strategy_metrics(table)
@@ -68,16 +65,6 @@ def log_windows(
     return figures
 
 
-def _table(
-    walk: WalkForward, frames: Sequence[pd.DataFrame], protocol: EvaluationProtocol
-) -> ScoreTable | None:
-    """Return the rows of all windows; None if there is no failure among them."""
-    if not frames:
-        return None
-    table = ScoreTable(pd.concat(frames, ignore_index=True), protocol, walk.unseen_from)
-    return table if table.windows else None
-
-
 def _log_lengths(
     registry: Registry,
     run: str,
@@ -89,7 +76,7 @@ def _log_lengths(
     lines = []
     for span, scored in _by_length(walk).items():
         frames = [scores_frame(walk, timeline, window, span, scores) for window, scores in scored]
-        table = _table(walk, frames, protocol)
+        table = score_table(walk, frames, protocol)
         if table is not None:
             figures, days = strategy_metrics(table), span / DAY
             params = {"train_length_days": days}

@@ -14,6 +14,15 @@ from forewarn.evaluation.prediction.metrics.calibration_metrics import (
     calibration_metrics,
 )
 from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
+from forewarn.evaluation.prediction.metrics.intersection_worth import (
+    IntersectionWorth,
+    intersection_worth,
+)
+from forewarn.evaluation.prediction.metrics.member_worth import (
+    BlendWorth,
+    averages_without,
+    blend_worth,
+)
 from forewarn.evaluation.prediction.metrics.paper_protocol import (
     Interval,
     PaperMetrics,
@@ -97,6 +106,8 @@ class StrategyMetrics:
     methods : mapping of str to PaperMetrics
     fleet : mapping of str to FleetMetrics
     calibration : CalibrationMetrics
+    blend : BlendWorth or None
+    intersection : IntersectionWorth or None
     draws : mapping of str to mapping of ndarray of shape (n_draws,)
         `precision_at_k`, `list_precision` and `average_precision` (at true prevalence) by method,
         for the same bootstrap draws of machines.
@@ -105,6 +116,8 @@ class StrategyMetrics:
     methods: Mapping[str, PaperMetrics]
     fleet: Mapping[str, FleetMetrics]
     calibration: CalibrationMetrics
+    blend: BlendWorth | None
+    intersection: IntersectionWorth | None
     draws: Mapping[str, Mapping[str, Float64Array]] = field(compare=False)
 
 
@@ -232,6 +245,7 @@ def strategy_metrics(
     table: ScoreTable,
     averages: Mapping[str, WindowAveragePrecision] | None = None,
     judged: Judged | None = None,
+    without: Mapping[str, WindowAveragePrecision] | None = None,
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> StrategyMetrics:
@@ -241,13 +255,14 @@ def strategy_metrics(
     ----------
     table : ScoreTable
         All rows, or the rows that test sets and lists need (`ScoreTable.evaluated_rows`).
-    averages, judged : optional
+    averages, judged, without : optional
         Results on all rows, if the table lacks some (`window_average_precision`,
-        `ScoreTable.judged`).
+        `ScoreTable.judged`, `averages_without`).
     progress : callable
         Called with the name of each completed method.
     """
     averages = window_average_precision(table) if averages is None else averages
+    without = averages_without(table) if without is None else without
     methods, fleet = {}, {}
     for method in table.methods:
         methods[method] = paper_protocol(table, method)
@@ -266,7 +281,8 @@ def strategy_metrics(
             for name, average in averages.items()
         },
     }
-    return StrategyMetrics(methods, fleet, calibration, draws)
+    worth = blend_worth(table.protocol.committee.votes, averages, without)
+    return StrategyMetrics(methods, fleet, calibration, worth, intersection_worth(table), draws)
 
 
 def _list_precision_draws(table: ScoreTable, method: str) -> Float64Array:

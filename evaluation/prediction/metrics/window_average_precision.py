@@ -18,6 +18,7 @@ from forewarn.features.array_types import Float64Array, Int64Array
 __all__ = [
     "WindowAveragePrecision",
     "average_precision_by_set",
+    "average_precision_of_scores",
     "mean_draws",
     "mean_or_none",
     "window_average_precision",
@@ -71,13 +72,24 @@ def average_precision_by_set(
     table: ScoreTable, method: str, sets: list[Int64Array]
 ) -> WindowAveragePrecision:
     """Return the average precision of a method on each set of rows; None values for an ensemble."""
-    draws = np.zeros((0, len(table.draws)))
     if method in ENSEMBLES or not sets:
-        return WindowAveragePrecision([None] * len(sets), draws)
-    scores = table.scores[method]
-    precisions = [average_precision(table.labels[rows], scores[rows]) for rows in sets]
+        return WindowAveragePrecision([None] * len(sets), np.zeros((0, len(table.draws))))
+    return average_precision_of_scores(table, table.scores[method], sets)
+
+
+def average_precision_of_scores(
+    table: ScoreTable, scores: Float64Array, sets: list[Int64Array]
+) -> WindowAveragePrecision:
+    """Return the average precision of scores of all rows on each set of rows, at least one."""
+    labels, machine = table.labels, table.machine
     return WindowAveragePrecision(
-        precisions, np.stack([_draws(table, method, rows) for rows in sets])
+        [average_precision(labels[rows], scores[rows]) for rows in sets],
+        np.stack(
+            [
+                average_precision_draws(labels[rows], scores[rows], machine[rows], table.draws)
+                for rows in sets
+            ]
+        ),
     )
 
 
@@ -92,8 +104,3 @@ def mean_draws(draws: Float64Array) -> Float64Array:
     with np.errstate(invalid="ignore"):
         mean: Float64Array = np.where(finite, draws, 0.0).sum(axis=0) / finite.sum(axis=0)
     return mean
-
-
-def _draws(table: ScoreTable, method: str, rows: Int64Array) -> Float64Array:
-    scores = table.scores[method][rows]
-    return average_precision_draws(table.labels[rows], scores, table.machine[rows], table.draws)

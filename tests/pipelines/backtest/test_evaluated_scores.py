@@ -80,7 +80,7 @@ def write(frames: list[pd.DataFrame], folder: Path) -> list[Path]:
 
 
 def figures(table: ScoreTable, scores: EvaluatedScores | None = None) -> dict[str, Any]:
-    of_all = () if scores is None else (scores.averages, scores.judged)
+    of_all = () if scores is None else (scores.averages, scores.judged, scores.without)
     report = asdict(strategy_metrics(table, *of_all))
     monitored = list_calibration(table, PRICES)
     assert monitored is not None

@@ -72,10 +72,17 @@ def test_newest_window_is_used_for_calibration_only(site: list[str]) -> None:
     assert [format_iso(window.start) for window in walk.windows] == days[:2]
 
 
-def test_both_sites_vote_equally(site: list[str], tmp_path: Path) -> None:
+def test_both_sites_vote_equally(
+    site: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     there, model = str(_folder(site) / "there"), str(tmp_path / "model")
     started = ["--model", model, "--start-from", there]
+    capsys.readouterr()
     assert main(["train", *site, "--at", "2025-01-19", *started]) == 0
+    text = capsys.readouterr().err
+    assert "what each adds to the others" in text
+    for votes in ("GBDT 25 %", "Linear (strong prior) 25 %", "start_gbdt 50 %"):
+        assert votes in text
     trained, donor = Predictor.load(Path(model)), Predictor.load(Path(there))
     assert trained.committee.start == ("start_gbdt",)
     assert trained.encoder.to_dict() == donor.encoder.to_dict()
