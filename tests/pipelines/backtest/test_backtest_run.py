@@ -54,6 +54,20 @@ def test_differences_are_those_of_values(report: dict[str, Any]) -> None:
             assert paired["interval"][0] <= paired["interval"][1]
 
 
+def test_worth_of_models_matches_their_metrics(report: dict[str, Any]) -> None:
+    for strategy, worth in report["blend"].items():
+        averages = {
+            name: report["fleet"][f"{name}_{strategy}"]["average_precision"]
+            for name in ("blend", *worth["members"])
+        }
+        assert worth["average_precision"] == averages["blend"]
+        assert sum(member["vote"] for member in worth["members"].values()) == pytest.approx(1.0)
+        for name, member in worth["members"].items():
+            assert member["average_precision"] == averages[name]
+            ahead = averages["blend"] - averages[name]
+            assert member["ahead"]["difference"] == pytest.approx(ahead)
+
+
 def test_columns_have_no_nulls(scores: pd.DataFrame) -> None:
     wanted = {
         "test_window", "gpu_serial", "machine_id", "window_end", "label", "sampled",
