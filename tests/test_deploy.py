@@ -4,10 +4,8 @@ import configparser
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
@@ -18,12 +16,6 @@ from forewarn.pipelines.config.agent_policy import (
 from forewarn.pipelines.config.check_table import CheckTable
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-
-
-@pytest.fixture(scope="module")
-def daemon_set() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "forewarn-agent.yaml").read_text())
-    return found
 
 
 def test_policy_explains_every_key() -> None:
@@ -46,21 +38,6 @@ def test_unit_runs_agent_and_keeps_state() -> None:
     policy = load_policy(DEPLOY / "agent.toml")
     assert str(policy.state) == f"/var/lib/{unit['Service']['StateDirectory']}"
     assert unit["Service"]["Restart"] == "always"
-
-
-def test_daemon_set_provides_inputs_of_policy(daemon_set: dict[str, Any]) -> None:
-    pod = daemon_set["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    policy = load_policy(DEPLOY / "agent.toml")
-    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert set(mounts) == {"/etc/forewarn", str(policy.state), str(policy.kernel_log)}
-    assert set(mounts.values()) == set(volumes)
-    assert volumes["kmsg"]["hostPath"] == {"path": "/dev/kmsg", "type": "CharDevice"}
-    secrets = {one["name"]: one.get("valueFrom") for one in container["env"]}
-    assert secrets["FOREWARN_TOKEN"]["secretKeyRef"]["name"] == "forewarn-agent"
-    labels = daemon_set["spec"]["template"]["metadata"]["labels"]
-    assert daemon_set["spec"]["selector"]["matchLabels"] == labels
 
 
 def test_container_is_named_after_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                 ),
                 *("report_findings", "measure_the_response", "answer_an_alert"),
             ),
-            "Operate": ("secure_the_servers", "backup_the_ledger"),
+            "Operate": ("deploy", "secure_the_servers", "backup_the_ledger"),
             "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),
         },
     ),

@@ -226,6 +226,7 @@ class Cluster:
             *("--cert-dir", str(self.folder), "--authorization-mode", "RBAC"),
             *("--token-auth-file", str(self.folder / "tokens.csv")),
             *("--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"),
+            "--allow-privileged",
             *("--service-account-issuer", "https://test"),
             *("--service-account-signing-key-file", key, "--service-account-key-file", key),
             *("--service-cluster-ip-range", "10.0.0.0/24"),

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import yaml
-from tests.pipelines.incidents.schedulers.kubernetes.conftest import ROLE, rights_of
+from tests.pipelines.incidents.schedulers.kubernetes.conftest import rights_of
 
 from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.response.state.action import Action
@@ -82,19 +81,3 @@ def test_missing_right_is_named(
     if right in ("get nodes", "patch nodes", "patch nodes/status"):
         assert kubernetes.taints("node-00001") == []
         assert not kubernetes.cordoned("node-00001")
-
-
-def test_shipped_deployment_is_accepted(kubernetes: Any) -> None:
-    """The server checks each field; one replica is never doubled by an update."""
-    folders = {"Deployment": "/apis/apps/v1", "PersistentVolumeClaim": "/api/v1"}
-    manifest = ROLE.with_name("forewarn-respond.yaml").read_text()
-    for item in yaml.safe_load_all(manifest):
-        path = f"{folders[item['kind']]}/namespaces/forewarn/{item['kind'].lower()}s"
-        accepted = kubernetes.call("POST", path, item)
-        assert accepted["metadata"]["name"] == "forewarn-respond"
-        for field, value in item["spec"].items():  # an unknown field would be dropped
-            assert field in accepted["spec"], value
-    assert (accepted["spec"]["replicas"], accepted["spec"]["strategy"]) == (1, {"type": "Recreate"})
-    pod = accepted["spec"]["template"]["spec"]
-    assert pod["serviceAccountName"] == "forewarn"
-    assert pod["containers"][0]["command"][:2] == ["forewarn", "respond"]
