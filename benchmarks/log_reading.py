@@ -1,4 +1,4 @@
-"""Time and memory of diagnosing a job by its logs, compared with iterating their lines in Python.
+"""Time and memory of reading the logs of a job, compared with iterating their lines in Python.
 
     python benchmarks/log_reading.py [--short] [--forms files console]
 
@@ -6,7 +6,8 @@
 same lines in one file with srun's labels. Each is read from the page cache. The median of three
 runs of `for line in file` is taken in the same process, and of three diagnoses after a small one,
 which loads compiled code. CPU seconds are printed as well, because other load on the machine hardly
-affects them. The peak memory is that of the process while it diagnoses (Linux).
+affects them. The same is measured of the progress that `forewarn lost` reads. The peak memory is
+that of the process while it diagnoses (Linux).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from forewarn.pipelines.diagnosis.diagnose_job import diagnose
+from forewarn.pipelines.recovery.logged_progress import read_progress
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 RANKS, STEPS, PER_MACHINE = 1024, 550, 8
@@ -117,11 +119,14 @@ def measure(form: str, ranks: int, size: int) -> None:
         wall, cpu = seconds(lambda: diagnose(job), 3)
         memory = peak_memory()
         verdict = diagnose(job).diagnosis
+        read_progress(Path(small))
+        progress, progress_cpu = seconds(lambda: read_progress(job), 3)
     print(
         f"{form}: {total / 1e6:.0f} MB of {ranks} ranks: lines iterated in {plain:.2f} s (CPU "
         f"{plain_cpu:.2f}), diagnosed in {wall:.2f} s (CPU {cpu:.2f}): {wall / plain:.1f} x the "
         f"time, {cpu / plain_cpu:.1f} x the CPU, peak {memory:.0f} MiB; "
-        f"kind {verdict.kind}, rank {verdict.rank} (true: {FAILED})",
+        f"kind {verdict.kind}, rank {verdict.rank} (true: {FAILED}); progress read in "
+        f"{progress:.2f} s (CPU {progress_cpu:.2f}): {progress_cpu / plain_cpu:.1f} x the CPU",
         flush=True,
     )
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise, starmap
 from pathlib import Path
 
+from forewarn.features.diagnosis.log_lines.line_selection import LinePurpose, LineSelection
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
-from forewarn.features.diagnosis.log_lines.progress_lines import learn_progress
+from forewarn.features.diagnosis.log_lines.progress_lines import (
+    ProgressForm,
+    ProgressLine,
+    learn_progress,
+)
 from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.diagnosis.log_streams.job_streams import read_streams
 from forewarn.features.diagnosis.log_streams.line_sources import Source
@@ -18,11 +26,15 @@ from forewarn.models.diagnosis.probes.log_phases import PhaseLine, logged_phases
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
 from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded, read_end
-from forewarn.pipelines.diagnosis.parts.log_reader import last_time_with_year
+from forewarn.pipelines.diagnosis.parts.log_reader import last_time_with_year, line_selector
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.job_run import LoggedSave, ReportedStep
 
 __all__ = ["LoggedProgress", "read_progress"]
+
+_BLOCK_BYTES = 2**15
+_TAIL_BYTES = 2**16
+_EVEN_PACE_FACTOR = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +84,23 @@ class _Reader:
     zone: dt.tzinfo
     steps: list[list[ReportedStep]] = field(default_factory=list)
     marks: list[list[int]] = field(default_factory=list)
+    forms: dict[ProgressForm, None] = field(default_factory=dict)
     phases: list[PhaseLine] = field(default_factory=list)
     restarts: set[int] = field(default_factory=set)
 
-    def read(self, source: Source, _: object) -> None:
+    def read(self, source: Source, selection: LineSelection) -> None:
         """Read a source; its steps stay in the order of the sources."""
         text = source.text
         marks = TimeMarks(self.before, self.zone)
         marks.read(text)
         self.marks.append(marks.marks if marks.last is None else [*marks.marks, marks.last])
-        lines = learn_progress(text).first_lines(text, sys.maxsize)
-        times = marks.times(text, [line.offset for line in lines])
-        self.steps.append(
-            [
-                ReportedStep(time, line.number)
-                for line, time in zip(lines, times, strict=True)
-                if time is not None
-            ]
-        )
-        matched = list(self.matcher.lines(text))
+        tail = text[-_TAIL_BYTES:]
+        form = next((form for form in self.forms if form.last(tail) is not None), None)
+        form = form or learn_progress(text)
+        self.steps.append(_steps(text, form, marks))
+        if form.is_known:
+            self.forms[form] = None
+        matched = list(self.matcher.lines(selection.joined(LinePurpose.PATTERN, text)))
         times = marks.times(text, [line.start for line in matched])
         for line, time in zip(matched, times, strict=True):
             if time is None:
@@ -100,6 +110,70 @@ class _Reader:
             elif line.pattern.phase is not None:
                 is_begin = line.pattern.phase.endswith("begins")
                 self.phases.append(PhaseLine("checkpoint", is_begin, time))
+
+
+def _steps(text: bytes, form: ProgressForm, marks: TimeMarks) -> list[ReportedStep]:
+    """Return the steps of a text: the last of each block, and all where training was not even.
+
+    Most lines of a long log say what those around them say. The first block, and blocks in which
+    steps fall back or take longer than elsewhere, are read whole.
+    """
+    if not form.is_known:
+        return []
+    starts = list(_block_starts(text))
+    blocks = list(pairwise((*starts, len(text))))
+    lasts: list[tuple[int, ProgressLine]] = []
+    for number, (start, end) in enumerate(blocks):
+        last = form.last(text[start:end])
+        if last is not None:
+            lasts.append((number, ProgressLine(start + last.offset, last.number)))
+    steps = _timed([line for _, line in lasts], text, marks)
+    slow = _uneven(steps)
+    lines = []
+    for place, (number, last) in enumerate(lasts):
+        if place and place not in slow:
+            lines.append(last)
+            continue
+        first = lasts[place - 1][0] + 1 if place else 0
+        start, end = blocks[first][0], blocks[number][1]
+        whole = form.first_lines(text[start:end], sys.maxsize)
+        lines += [ProgressLine(start + line.offset, line.number) for line in whole]
+    return [step for step in _timed(lines, text, marks) if step is not None]
+
+
+def _block_starts(text: bytes) -> Iterator[int]:
+    position = 0
+    while position < len(text):
+        yield position
+        position = text.find(b"\n", position + _BLOCK_BYTES) + 1 or len(text)
+
+
+def _timed(
+    lines: Sequence[ProgressLine], text: bytes, marks: TimeMarks
+) -> list[ReportedStep | None]:
+    times = marks.times(text, [line.offset for line in lines])
+    return [
+        None if time is None else ReportedStep(time, line.number)
+        for line, time in zip(lines, times, strict=True)
+    ]
+
+
+def _uneven(steps: Sequence[ReportedStep | None]) -> set[int]:
+    """Return the places of the steps before which training fell back, or was slow."""
+    paces = dict(enumerate(starmap(_pace, pairwise(steps)), start=1))
+    fastest = min(paces.values(), default=0.0)
+    return {
+        place
+        for place, pace in paces.items()
+        if math.isinf(pace) or pace > _EVEN_PACE_FACTOR * fastest
+    }
+
+
+def _pace(earlier: ReportedStep | None, later: ReportedStep | None) -> float:
+    """Return the nanoseconds of a step between two; infinite where they do not tell."""
+    if earlier is None or later is None or later.number <= earlier.number:
+        return math.inf
+    return (later.time - earlier.time) / (later.number - earlier.number)
 
 
 def read_progress(job: Path, *, zone: dt.tzinfo = dt.UTC) -> LoggedProgress:
@@ -122,7 +196,8 @@ def read_progress(job: Path, *, zone: dt.tzinfo = dt.UTC) -> LoggedProgress:
         ends = (last_time_with_year(name, read_end(path)) for name, path in files)
         before = max((time for time in ends if time is not None), default=None)
         reader = _Reader(_phase_matcher(), before, zone)
-        streams = read_streams(_contents(files), folder.ranks(), visit=reader.read)
+        selector = line_selector(reader.matcher)
+        streams = read_streams(_contents(files), folder.ranks(), selector, reader.read)
     by_rank: defaultdict[int | None, _RankProgress] = defaultdict(_RankProgress)
     for stream, steps, marks in zip(streams.streams, reader.steps, reader.marks, strict=True):
         by_rank[stream.rank].steps += steps
@@ -148,6 +223,7 @@ class _RankProgress:
     marks: list[int] = field(default_factory=list)
 
 
+@cache  # its expressions take a tenth of a second to compile
 def _phase_matcher() -> LogMatcher:
     patterns = load_patterns().patterns
     return LogMatcher(

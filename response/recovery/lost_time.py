@@ -230,13 +230,13 @@ def _uses_without_steps(run: JobRun) -> Iterator[_Use]:
 
 
 def _usual_step(steps: Sequence[ReportedStep]) -> tuple[float, int]:
-    """Return the usual nanoseconds of a step, and the usual number of steps between two lines."""
+    """Return the usual nanoseconds of a step, and the least number of steps between two lines."""
     if len(steps) < 2:
         return 0.0, 1
     pairs = [(later.time - earlier.time, later.number - earlier.number)
              for earlier, later in pairwise(steps)]  # fmt: skip
     duration = statistics.median(time / count for time, count in pairs)
-    return duration, statistics.median_low(count for _, count in pairs)
+    return duration, min(count for _, count in pairs)
 
 
 def _work(begin: int, end: int, before: int, after: int, furthest: int) -> Iterator[_Use]:

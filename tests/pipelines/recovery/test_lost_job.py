@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.recovery import logged_progress
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 GPUS = 16
@@ -217,6 +218,16 @@ def test_accounts_are_within_a_step_of_the_truth(
     seconds = _seconds(_lost(capsys, "--job", job, "--runs", runs))
     for use, expected in life.truth.items():
         assert seconds.get(use, 0) == pytest.approx(expected, abs=STEP)
+
+
+def test_logs_read_in_blocks_say_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = _interrupted()
+    job, runs = life.write(tmp_path)
+    for block_bytes in (100, 1_000, 5_000):
+        monkeypatch.setattr(logged_progress, "_BLOCK_BYTES", block_bytes)
+        assert _seconds(_lost(capsys, "--job", job, "--runs", runs)) == life.truth
 
 
 def _without(column: str) -> list[str]:
