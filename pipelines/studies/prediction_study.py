@@ -15,9 +15,11 @@ from forewarn.evaluation.prediction.metrics.paper_protocol import paper_protocol
 from forewarn.evaluation.prediction.metrics.score_table import EvaluationProtocol, ScoreTable
 from forewarn.features.time_units import DAY
 from forewarn.pipelines.config.settings import Settings
+from forewarn.pipelines.prediction_job import Job
 from forewarn.pipelines.runtime.progress import TimeRemaining, progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.files.csv_table import write_csv
+from forewarn.pipelines.studies.paper_figures import paper_figures
 from forewarn.pipelines.studies.prediction_backtests import (
     MAX_MODEL_AGE_DAYS,
     FleetScores,
@@ -52,13 +54,49 @@ def prediction_figures(
     dict
         Precision@K on the 1:8 test sets, averaged over the windows of all fleets, with bootstrap
         intervals over machines: `strategies` by period, strategy and method, `lengths` by training
-        length, `by_day` by day since training, `retraining` by retraining interval.
+        length, `by_day` by day since training, `retraining` by retraining interval; `paper` holds
+        the paper's figures and these (`paper_figures`).
 
     Raises
     ------
     JobError
         If the fleets are too small or too short.
     """
+    parts, job = _backtests(settings, models, n_gpus, n_days, seeds)
+    protocol, every = job.protocol, job.walk_settings.every
+    names = [name for name in parts[0].strategies if all(name in p.strategies for p in parts)]
+    strategies = {name: _joined([part.strategies[name] for part in parts]) for name in names}
+    lengths = _lengths(parts)
+    table = {name: ScoreTable(frame, protocol) for name, frame in strategies.items()}
+    spans = {length: ScoreTable(frame, protocol) for length, frame in lengths.items()}
+    daily = _joined([part.daily for part in parts])
+    days = _days(daily, protocol)
+    by_strategy = {
+        "first 30 days": _by_strategy(table, spans, _first_month),
+        "all days": _by_strategy(table, spans, lambda frame: frame),
+    }
+    return {
+        "gpus": n_gpus,
+        "days": n_days,
+        "models": list(models),
+        "fleets": [part.facts for part in parts],
+        "retrain_every_days": every / DAY,
+        "k": protocol.k,
+        "negatives_per_positive": settings.evaluation.negatives_per_positive,
+        "random": 1.0 / (1.0 + settings.evaluation.negatives_per_positive),
+        "interval_level": INTERVAL_LEVEL,
+        "strategies": by_strategy,
+        "lengths": _by_length(lengths, protocol),
+        "by_day": _by_day(days),
+        "retraining": _by_retraining(daily, protocol),
+        "paper": paper_figures(by_strategy, days),
+    }
+
+
+def _backtests(
+    settings: Settings, models: Sequence[str], n_gpus: int, n_days: int, seeds: Sequence[int]
+) -> tuple[list[FleetScores], Job]:
+    """Return the scores of each fleet, and the job of the last one."""
     parts, total = [], len(seeds) * count_retrainings(settings, n_days)
     left = TimeRemaining(total, "retrainings")
     with progress_bar(total, "study", "retraining") as bar:
@@ -72,31 +110,7 @@ def prediction_figures(
             fleet = (n_gpus, n_days, seed)
             part, job = backtest_fleet(settings, models, fleet, number, done)
             parts.append(part)
-    protocol, every = job.protocol, job.walk_settings.every
-    names = [name for name in parts[0].strategies if all(name in p.strategies for p in parts)]
-    strategies = {name: _joined([part.strategies[name] for part in parts]) for name in names}
-    lengths = _lengths(parts)
-    table = {name: ScoreTable(frame, protocol) for name, frame in strategies.items()}
-    spans = {length: ScoreTable(frame, protocol) for length, frame in lengths.items()}
-    daily = _joined([part.daily for part in parts])
-    return {
-        "gpus": n_gpus,
-        "days": n_days,
-        "models": list(models),
-        "fleets": [part.facts for part in parts],
-        "retrain_every_days": every / DAY,
-        "k": protocol.k,
-        "negatives_per_positive": settings.evaluation.negatives_per_positive,
-        "random": 1.0 / (1.0 + settings.evaluation.negatives_per_positive),
-        "interval_level": INTERVAL_LEVEL,
-        "strategies": {
-            "first 30 days": _by_strategy(table, spans, _first_month),
-            "all days": _by_strategy(table, spans, lambda frame: frame),
-        },
-        "lengths": _by_length(lengths, protocol),
-        "by_day": _by_day(daily, protocol),
-        "retraining": _by_retraining(daily, protocol),
-    }
+    return parts, job
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -197,13 +211,17 @@ def best_in_hindsight(spans: Mapping[float, ScoreTable], method: str) -> ScoreTa
     return ScoreTable(_joined(parts), next(iter(spans.values())).protocol)
 
 
-def _by_day(daily: pd.DataFrame, protocol: EvaluationProtocol) -> dict[str, list[dict[str, Any]]]:
-    """Return, by method, the precision on the first days after a training, on daily test sets."""
-    days = daily[daily["of_day"]].assign(
-        test_window=daily["window_end"].dt.floor("D"),
-    )
+def _days(daily: pd.DataFrame, protocol: EvaluationProtocol) -> list[ScoreTable]:
+    """Return the daily test sets by day since the training, with the same machines to draw from."""
+    machines = pd.Categorical(daily["machine_id"], ordered=True)
+    days = daily.assign(test_window=daily["window_end"].dt.floor("D"), machine_id=machines)
+    days = days[days["of_day"]]
     tables = [ScoreTable(days[days["age"] == age], protocol) for age in range(_DAYS_AFTER_TRAINING)]
-    tables = [table for table in tables if table.windows]
+    return [table for table in tables if table.windows]
+
+
+def _by_day(tables: Sequence[ScoreTable]) -> dict[str, list[dict[str, Any]]]:
+    """Return, by method, the precision on the first days after a training, on daily test sets."""
     if not tables:
         return {}
     return {name: [_figure(table, name) for table in tables] for name in _methods(tables[0])}

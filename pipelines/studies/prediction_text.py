@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forewarn.pipelines.rendering.templates import plural
@@ -35,6 +35,7 @@ def prediction_text(study: Mapping[str, Any]) -> str:
     schedules = {f"{days} days": row for days, row in study["retraining"].items() if row}
     lines += ["", *_table("days between retrainings, longest length", schedules)]
     lines += ["", *_days(study["by_day"])]
+    lines += ["", *_paper(study["paper"])]
     lines.append("hindsight: the best length of each window, an upper bound.")
     return "\n".join(lines)
 
@@ -92,4 +93,15 @@ def _days(by_day: Mapping[str, list[Mapping[str, Any]]]) -> list[str]:
         mean = f"{sum(known) / len(known):>8.3f}" if known else f"{'-':>8}"
         cells = "".join(f"{_cell(figure):>{_LABEL_WIDTH}}" for figure in figures)
         lines.append(f"{method:12}{cells}{mean}")
+    return lines
+
+
+def _paper(figures: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the paper's figures and these. Its fleet is real: compare signs, not sizes."""
+    lines = ["the paper's figures (arXiv 2201.11853)"]
+    lines.append(f"{'':36}{'method':>10}{'paper':>16}{'here':>{_LABEL_WIDTH}}")
+    for figure in figures:
+        label = f"{figure['figure']:36}{figure['method']:>10}{figure['paper']:>16}"
+        cell = _cell({"precision": figure["here"], "interval": figure["interval"]})
+        lines.append(f"{label}{cell:>{_LABEL_WIDTH}}")
     return lines

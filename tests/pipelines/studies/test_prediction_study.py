@@ -23,6 +23,7 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.sandbox.simulate_fleet import simulate_fleet_to
+from forewarn.pipelines.studies.paper_figures import paper_figures
 from forewarn.pipelines.studies.prediction_study import best_in_hindsight
 from forewarn.pipelines.studies.prediction_text import prediction_text
 
@@ -153,6 +154,22 @@ def test_tables_are_written_and_printed(study: dict[str, Any], written: Path) ->
     text = prediction_text(study)
     assert f"{figure['precision']:.3f}" in text
     assert "a random score has 0.111" in text
+    assert "mean of days 1 to 6" in text
+
+
+def test_figures_of_paper_are_next_to_those_of_study() -> None:
+    # On the first day both failing instances are flagged, on the second day one of two.
+    days = [scored({"gbdt": [0, 1]}), scored({"gbdt": [0]})]
+    sliding = {"parallel": {"precision": 0.25, "interval": None, "variance": 0.04}}
+    of_month: dict[str, Any] = {"fixed": {}, "hindsight": {}, "sliding": sliding}
+    strategies = {"first 30 days": of_month, "all days": {"hindsight": {}}}
+    figures = paper_figures(strategies, days)
+    assert [(f["figure"], f["method"], f["paper"], f["here"]) for f in figures] == [
+        ("sliding, first 30 days", "parallel", 0.8, 0.25),
+        ("mean of days 1 to 2", "gbdt", 0.579, 0.75),
+        ("fall from day 1 to day 2", "gbdt", "0.286 to 0.430", 0.5),
+        ("variance between windows, sliding", "parallel", 0.009, 0.04),
+    ]
 
 
 def test_too_few_days_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
