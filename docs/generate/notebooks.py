@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -116,7 +117,18 @@ def _output(output: Any, name: str, pictures: list[bytes]) -> str:
         return f"![Output of the cell above]({name}_{len(pictures) - 1}.png)"
     if "text/markdown" in data:
         return str(data["text/markdown"])
-    if "text/html" in data:  # without blank lines, at which Markdown would end the block
-        lines = [line.strip() for line in str(data["text/html"]).splitlines() if line.strip()]
-        return "\n".join(lines)
+    if "text/html" in data:
+        return _html(str(data["text/html"]))
     return f"```text\n{data.get('text/plain', '')}\n```"
+
+
+def _html(text: str) -> str:
+    r"""Return HTML without blank lines, at which Markdown would end the block.
+
+    The site styles only tables without a class.
+
+    >>> _html('<table border="1" class="dataframe">\n\n  <tr></tr></table>').split()
+    ['<table>', '<tr></tr></table>']
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return re.sub(r"<table[^>]*>", "<table>", "\n".join(lines))
