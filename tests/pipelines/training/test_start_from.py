@@ -81,8 +81,8 @@ def test_both_sites_vote_equally(
     assert main(["train", *site, "--at", "2025-01-19", *started]) == 0
     text = capsys.readouterr().err
     assert "what each adds to the others" in text
-    for votes in ("GBDT 25 %", "Linear (strong prior) 25 %", "start_gbdt 50 %"):
-        assert votes in text
+    for shown in ("GBDT 25 %", "Linear (strong prior) 25 %", "start_gbdt 50 %"):
+        assert shown in text
     trained, donor = Predictor.load(Path(model)), Predictor.load(Path(there))
     assert trained.committee.start == ("start_gbdt",)
     assert trained.encoder.to_dict() == donor.encoder.to_dict()
