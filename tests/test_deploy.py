@@ -3,9 +3,12 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
@@ -14,6 +17,7 @@ from forewarn.pipelines.config.agent_policy import (
     load_policy,
 )
 from forewarn.pipelines.config.check_table import CheckTable
+from forewarn.pipelines.config.settings import load_settings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
@@ -46,3 +50,29 @@ def test_container_is_named_after_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREWARN_MACHINE_ID", "../node")
     with pytest.raises(ValueError, match="a name of letters"):
         AgentPolicy()
+
+
+def test_prometheus_of_compose_scrapes_what_listens(
+    require_program: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    services = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]
+    for mount in services["prometheus"]["volumes"][1:]:  # as in the container, without it
+        source, target, _ = mount.split(":")
+        file = tmp_path / Path(target).name
+        file.write_text((DEPLOY / "compose" / source).resolve().read_text())
+    promtool = require_program("promtool", "prometheus")
+    run = subprocess.run(
+        [promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert "SUCCESS: 1 rule files found" in run.stdout
+    settings = load_settings(DEPLOY / "compose" / "forewarn.toml")
+    listening = {"collector": settings.collector, "responder": settings.respond}
+    assert {table.host for table in listening.values()} == {"0.0.0.0"}
+    scraped = yaml.safe_load((tmp_path / "prometheus.yml").read_text())["scrape_configs"]
+    targets = scraped[0]["static_configs"][0]["targets"]
+    assert targets == [f"{name}:{table.port}" for name, table in listening.items()]
+    for name, table in listening.items():
+        assert services[name]["ports"] == [f"127.0.0.1:{table.port}:{table.port}"]
+        assert services[name]["read_only"]
+    assert settings.respond.driver == "none"  # it can only observe
