@@ -96,7 +96,7 @@ _ON_CALL: Final = Board(
         Panel(
             "Pools by mode",
             "Number of pools in each mode.",
-            {"{{mode}}": "sum by (mode) (max by (mode, pool) (forewarn_respond_pool_mode))"},
+            {"{{mode}}": "sum by (mode) (max by (mode, pool) (forewarn_respond_pool_mode)) > 0"},
             form="stat",
         ),
         Panel(
@@ -237,8 +237,8 @@ _TRUST: Final = Board(
             "(`control`) or before its first outcome.",
             {
                 "precision": 'max(forewarn_respond_outcomes{fate="holdout",outcome="confirmed"}) / '
-                'sum(max by (outcome) (forewarn_respond_outcomes{fate="holdout",'
-                'outcome=~"confirmed|not_confirmed"}))'
+                '(sum(max by (outcome) (forewarn_respond_outcomes{fate="holdout",'
+                'outcome=~"confirmed|not_confirmed"})) > 0)'
             },
             unit="percentunit",
             form="stat",

@@ -14,6 +14,7 @@ HEAD = """# Metrics
 What forewarn exposes to Prometheus, for people who write queries and alert rules. No label holds a
 serial or a machine, so the number of series does not grow with the fleet. The alert rules are in
 `deploy/prometheus/`; what to do about each is in [Answer an alert](../how-to/answer_an_alert.md).
+[The dashboards](../how-to/watch_forewarn.md) are in `deploy/grafana/`.
 
 """
 SERVERS = {

@@ -44,7 +44,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
                     "undo_by_hand",
                     "warn_jobs",
                 ),
-                *("report_findings", "measure_the_response", "answer_an_alert"),
+                *("report_findings", "measure_the_response", "answer_an_alert", "watch_forewarn"),
             ),
             "Operate": ("deploy", "secure_the_servers", "backup_the_ledger"),
             "Extend": ("add_a_telemetry_field", "add_a_model", "add_a_finding"),

@@ -95,7 +95,8 @@ def test_each_option_of_a_command_is_explained(generator: type[Generators]) -> N
 
 def test_each_metric_is_explained(generator: type[Generators]) -> None:
     page = generator.load("metrics").metrics_page()
-    rows = re.findall(r"^\| `(\w+)` \| (?:counter|gauge) \|.*\| (.*) \|$", page, re.MULTILINE)
+    kinds = "counter|gauge|histogram"
+    rows = re.findall(rf"^\| `(\w+)` \| (?:{kinds}) \|.*\| (.*) \|$", page, re.MULTILINE)
     assert {name for name, _ in rows} == {m.sample for many in SOURCES.values() for m in many}
     assert all(meaning.endswith(".") for _, meaning in rows)
 
