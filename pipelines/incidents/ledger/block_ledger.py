@@ -22,18 +22,21 @@ class BlockLedger:
 
     database: LedgerDatabase
 
-    def add_block(self, block: JobBlock) -> JobBlock | None:
+    def add_block(self, block: JobBlock, *, repeat: bool = True) -> JobBlock | None:
         """Record a block, which is then requested; return None if the job already has it.
 
         Parameters
         ----------
         block : JobBlock
             Without a number.
+        repeat : bool
+            Whether a block that has ended may be requested again: a manual change takes precedence.
         """
         with self.database.writing() as connection:
             known = _select(connection)
             same = (block.job, block.machine)
-            if any(other.open and (other.job, other.machine) == same for other in known):
+            earlier = [other for other in known if (other.job, other.machine) == same]
+            if any(other.open or not repeat for other in earlier):
                 return None
             newest = connection.scalar(select(func.max(job_blocks.c.block)))
             added = replace(block, id=(newest or 0) + 1)

@@ -63,6 +63,7 @@ from forewarn.response.decision.limit_use import limit_use
 from forewarn.response.decision.limits import find_blocker, high_outage_alert
 from forewarn.response.decision.manual_drain import decide_manual_drain
 from forewarn.response.decision.situation import Situation, group_by_machine
+from forewarn.response.decision.verdict_blocks import verdict_blocks
 from forewarn.response.follow_up.evidence_hold import machines_to_hold
 from forewarn.response.follow_up.external_drain import (
     find_external_drains,
@@ -359,6 +360,8 @@ class Responder:
             return
         pairs = [(item.incident, item.decision) for item in decided]
         situation = replace(situation, recent=self._recent(situation.now))
+        for block in verdict_blocks(pairs, situation.fleet):
+            self.ledger.add_block(block, repeat=False)
         blocks = BlockRunner(self.ledger, self.driver, situation).advance()
         notices = job_notices(pairs, self.ledger.open_actions(), blocks, situation)
         if self.site.notices is not None:

@@ -9,6 +9,7 @@ from tests.pipelines.incidents.loop.test_responder import Rig, make_rig
 
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import JobExclusions
+from forewarn.response.state.finding import FindingKind
 from forewarn.response.state.job_block import BlockState, JobBlock
 
 WAITS, RUNS = JobExclusions(True, frozenset({"m7"})), JobExclusions(False, frozenset({"m7"}))
@@ -133,3 +134,40 @@ def test_same_block_is_recorded_once(rig: Rig) -> None:
     assert block(rig, "m1").id == 2
     assert rig.ledger.advance_block(first, BlockState.ACTIVE, now=rig.clock.at) is not None
     assert rig.ledger.advance_block(first, BlockState.ACTIVE, now=rig.clock.at) is None
+
+
+def test_interruption_before_the_call_loses_nothing(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.driver.waiting["17"] = WAITS
+    block(rig)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(rig.driver), "exclude", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            rig.once(1)
+    assert last(rig) == (BlockState.ACTIVE, "")  # written before the call
+    rig.once(1)
+    assert rig.driver.calls == ["exclude m0 from 17"]
+
+
+def test_confirmed_verdict_blocks_machine_for_its_job(tmp_path: Path) -> None:
+    rig = make_rig(tmp_path, "act")
+    with rig.ledger:
+        rig.driver.waiting["4711"] = RUNS
+        for name, job in (("m0", "4711"), ("m1", "other")):
+            rig.driver.machines[name] = replace(rig.driver.machines[name], jobs=(job,))
+            verdict = {"kind": FindingKind.VERDICT, "job": "4711", "gpu_serial": None}
+            evidence = {"evidence_from": ["metrics"]}
+            rig.report("verdict", name, source="detect", evidence=evidence, **verdict)
+        rig.once(1)
+        assert rig.ledger.blocks() == []  # nothing confirms the verdict
+        for name in ("m0", "m1"):
+            rig.report("xid 94", name, gpu_serial=None)
+        rig.once(1)
+        (made,) = rig.ledger.blocks()  # none for a job that does not run on the machine
+        assert (made.job, made.machine, made.owner) == ("4711", "m0", "forewarn")
+        assert made.state is BlockState.ACTIVE
+        rig.ledger.advance_block(made, BlockState.LIFTING, now=rig.clock.at)
+        for _ in range(3):
+            rig.once(1)
+        assert [row.state for row in rig.ledger.blocks()] == [BlockState.ENDED]

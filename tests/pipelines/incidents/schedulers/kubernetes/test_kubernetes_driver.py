@@ -399,3 +399,8 @@ def test_hold_that_a_person_takes_over_stays(kubernetes: Any) -> None:
     kubernetes.annotate("node-00001", autoscaler="true")
     kubernetes.driver.hold([])
     assert kubernetes.holds("node-00001") == {AUTOSCALER}
+
+
+def test_block_is_refused_with_the_line_to_paste(kubernetes: Any) -> None:
+    with pytest.raises(DriverError, match=r'add to the pod template of team/Job/x: {"affinity"'):
+        kubernetes.driver.exclude("team/Job/x", "node-00001")
