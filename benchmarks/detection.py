@@ -168,7 +168,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
     past, number = MachineBaseline.empty(pull.grid.machines), np.arange(len(windows))
     rules = stored.detector.rules
     scores, _ = score_against_baseline(
-        deviations, number, pull.groups, rules.baseline, first.healthy, past
+        deviations, deviations, number, pull.groups, rules.baseline, first.healthy, past
     )
     turned = np.ascontiguousarray(scores.T)
     parts: dict[str, Callable[[], Any]] = {
@@ -177,7 +177,7 @@ def _stages(folder: Path, model: Path, runs: int) -> None:
         "denoise (mode minder)": lambda: denoiser.reconstruct(series),
         "compare with the peers": lambda: peer_deviations(windows, present, pull.groups),
         "compare with the baseline": lambda: score_against_baseline(
-            deviations, number, pull.groups, rules.baseline, first.healthy, past
+            deviations, deviations, number, pull.groups, rules.baseline, first.healthy, past
         ),
         "continuity": lambda: continuity_levels(turned, rules.continuity, rules.continuity_share),
     }

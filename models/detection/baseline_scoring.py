@@ -103,6 +103,7 @@ def _baseline_by_block(
 
 def score_against_baseline(
     deviations: Deviations,
+    usual: Deviations,
     window: Int64Array,
     groups: Int64Array,
     params: BaselineParams,
@@ -122,6 +123,8 @@ def score_against_baseline(
     ----------
     deviations : Deviations
         One row per window.
+    usual : Deviations
+        The same windows, or only their ends, from which the baseline is made.
     window : ndarray of shape (n_windows,), int
         Number of each window, the same in every call; ascending.
     groups : ndarray of shape (n_machines,), int
@@ -156,9 +159,11 @@ def score_against_baseline(
         known,
         is_work,
     )
-    offsets = scoring.medians(deviations.offset, known.offset)
-    levels = scoring.medians(deviations.level, known.level)
-    measured = np.concatenate([known.measured, offsets[:, len(known.blocks) :]], axis=1)
+    offsets = scoring.medians(usual.offset, known.offset)
+    levels = scoring.medians(usual.level, known.level)
+    same = usual is deviations
+    newest = offsets if same else scoring.medians(deviations.offset, known.offset)
+    measured = np.concatenate([known.measured, newest[:, len(known.blocks) :]], axis=1)
     scores, now = scoring.scores(offsets, levels, measured)
     medians = _block_medians(scores, scoring.block_of, len(numbers))
     doubtful = np.zeros(now.offset.shape, dtype=bool)

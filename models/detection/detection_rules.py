@@ -80,6 +80,15 @@ class DetectionRules:
         return BaselineParams(self.block, -(-(self.continuity + self.window) // self.block) + 1)
 
     @property
+    def baseline_window(self) -> int:
+        """Samples per window of the baseline: at most half a block, or one period.
+
+        A short excursion raises all windows that touch it. Longer windows would carry it into
+        several blocks, and a machine that is back to normal would differ from its baseline.
+        """
+        return self.period or min(self.window, max(self.block // 2, 1))
+
+    @property
     def frozen_ticks(self) -> int:
         """Ticks of one value after which a sensor is frozen, unless healthy sensors do the same."""
         return max(self.continuity // 2, 2 * self.window)

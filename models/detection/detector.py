@@ -399,9 +399,16 @@ class Detector:
         deviation = peer_deviations(windows, present, groups)
         if levels is not windows:
             deviation = replace(deviation, level=peer_deviations(levels, present, groups).level)
+        usual, short = deviation, self.rules.baseline_window
+        if model.denoiser is None and short < self.rules.window:
+            usual = peer_deviations(windows.ends(short), present, groups)
+            if levels is not windows:
+                level = peer_deviations(levels.ends(short), present, groups).level
+                usual = replace(usual, level=level)
         params, is_work = self.rules.baseline, model.limits[0].role == "work"
+        healthy = self._healthy(model)
         return score_against_baseline(
-            deviation, number, groups, params, self._healthy(model), baseline, is_work=is_work
+            deviation, usual, number, groups, params, healthy, baseline, is_work=is_work
         )
 
     def _healthy(self, model: MetricModel) -> HealthySpread:

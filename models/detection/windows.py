@@ -53,6 +53,10 @@ class Windows:
         rows = np.ascontiguousarray(ticks).reshape(-1, n_machines)
         return Windows(rows, (positions - begin) * n_parts, length * n_parts)
 
+    def ends(self, n_places: int) -> Windows:
+        """Return the last places of each window."""
+        return Windows(self.rows, self.first + self.n_places - n_places, n_places)
+
     def __len__(self) -> int:
         return len(self.first)
 

@@ -74,6 +74,18 @@ def test_two_jitters_are_no_continuity(window: int, first: int, gap: int) -> Non
         assert is_named(rules, spans)
 
 
+@pytest.mark.parametrize(("seconds", "minutes"), [(1, 4), (60, 30), (300, 120)])
+def test_short_excursion_does_not_spoil_the_first_baseline(seconds: int, minutes: int) -> None:
+    settings = {"interval": f"{seconds}s", "continuity": f"{minutes}min"}
+    rules = DetectionTable.model_validate(settings).rules
+    for begin in range(rules.window, rules.window + 2 * rules.block, max(rules.block // 3, 1)):
+        samples = series(2, 0.004)
+        samples["one"][2] += np.float32(0.1)  # as that machine always is
+        samples["one"][2, begin : begin + rules.continuity // 8] -= np.float32(0.3)
+        verdict, _ = detector(rules, level=1.0).find(task(samples))
+        assert verdict.findings == ()
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_reported_start_is_the_first_deviating_sample(window: int) -> None:
     samples = series(1, 0.004)

@@ -30,7 +30,7 @@ def scores(
     )
     numbers = np.arange(len(values)) + start
     known = (baseline or MachineBaseline.empty()).for_machines([str(i) for i in range(n)])
-    return score_against_baseline(found, numbers, np.zeros(n, int), TERMS, usual, known)
+    return score_against_baseline(found, found, numbers, np.zeros(n, int), TERMS, usual, known)
 
 
 def test_permanent_offset_is_tolerated() -> None:
