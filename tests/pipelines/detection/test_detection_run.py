@@ -378,13 +378,14 @@ def test_victims_and_culprit_are_told_apart(tmp_path: Path, capsys: Capture) -> 
     for number in range(21):
         write_stages(tmp_path / "train", f"job-{number}", seed=number)
     write_stages(tmp_path / "pulls", "slow", seed=99, slow=6)
+    write_stages(tmp_path / "pulls", "waits", seed=98, slow=6, more_work=0.0)
     config = tmp_path / "c.toml"
     config.write_text('[detection]\nmetrics = [{name = "compute"}, {name = "waiting"}]\n')
     options = ["--config", str(config), "--model", str(tmp_path / "model")]
     main(["detect", "fit", "--metrics", str(tmp_path / "train"), *options])
     capsys.readouterr()
     pictures = ["--plot", str(tmp_path / "png")]
-    (line,) = lines(capsys, "--metrics", str(tmp_path / "pulls"), *options, *pictures)
+    line, waits = lines(capsys, "--metrics", str(tmp_path / "pulls"), *options, *pictures)
     assert line["machine"] == "node-06"
     victims = {each["machine"] for each in line["suppressed"] if each["rule"] == "victim"}
     assert victims == {"node-02", "node-10", "node-14"}
@@ -392,15 +393,19 @@ def test_victims_and_culprit_are_told_apart(tmp_path: Path, capsys: Capture) -> 
     title = plot_title(line, 4)
     assert title.startswith("slow: node-06 deviates on compute")
     assert "(waits for others)" in title
+    assert (waits["machine"], set(waits["event"]["machines"])) == (None, victims)
+    assert (tmp_path / "png" / "waits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def write_stages(folder: Path, name: str, *, seed: int, slow: int | None = None) -> None:
-    """Write shares of time of 16 machines in four stages."""
+def write_stages(
+    folder: Path, name: str, *, seed: int, slow: int | None = None, more_work: float = 12.0
+) -> None:
+    """Write shares of time of 16 machines in four stages; partners of the slow one wait."""
     generator = np.random.default_rng(seed)
     compute = generator.normal(50.0, 1.5, (16, 600))
     for machine in range(16):
         if slow is not None and machine % 4 == slow % 4:
-            compute[machine, 250:] += 12.0 if machine == slow else -22.0
+            compute[machine, 250:] += more_work if machine == slow else -22.0
     times = pd.Timestamp("2026-11-01") + pd.to_timedelta(np.arange(600), "s")
     parts = [
         pd.DataFrame(
