@@ -4,8 +4,9 @@
 
 The time of a pull is measured from outside the process, reading included: the difference between a
 call with several pulls and one with a single pull, as the median of several such pairs. Loops are
-compiled in an earlier call. The pulls are healthy, so all seven metrics are examined. CPU seconds
-are printed as well, because other load on the machine hardly affects them.
+compiled in an earlier call. The pulls are healthy, so all seven metrics are examined, and the joint
+score is computed. CPU seconds are printed as well, because other load on the machine hardly affects
+them.
 The same run then measures the stages of a pull, plain numpy summing all pairwise distances, and
 Keras predicting the same windows. Weights are random; they cost as much as trained ones.
 """
@@ -63,7 +64,7 @@ def _detector(folder: Path, names: list[str] | None = None) -> None:
         threshold = EASY if names and metric.name in names else NEVER
         models.append(MetricModel((metric.limits,), None, usual, threshold))
     folder.mkdir(parents=True, exist_ok=True)
-    detector = Detector(DetectionRules(), models, "gpu_duty_cycle")
+    detector = Detector(DetectionRules(), models, "gpu_duty_cycle", joint=NEVER, joint_names=True)
     save_detector(StoredDetector(detector, INTERVAL), folder)
 
 
@@ -199,6 +200,17 @@ def _stream(folder: Path, model: Path, runs: int) -> None:
     whole = _median(lambda: detector.find(later, baselines), runs)
     new = _median(lambda: detector.find(later, baselines, incremental=True), runs)
     print(f"  all metrics, ten seconds later: {whole:.2f} s as a whole, {new:.2f} s in a stream")
+    alone = replace(detector, joint=None)
+    ratios = [
+        _cpu(lambda: detector.find(later)) / _cpu(lambda: alone.find(later)) for _ in range(3)
+    ]
+    print(f"  CPU time with the joint score: {statistics.median(ratios):.2f} of that without")
+
+
+def _cpu(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 def _peers(
