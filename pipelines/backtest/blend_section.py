@@ -8,7 +8,7 @@ from forewarn.evaluation.prediction.metrics.intersection_worth import Intersecti
 from forewarn.evaluation.prediction.metrics.member_worth import BlendWorth
 from forewarn.evaluation.prediction.metrics.paired_differences import PairedDifference
 from forewarn.pipelines.backtest.report_results import Estimate, Method
-from forewarn.pipelines.rendering.templates import amount, count, per_hundred
+from forewarn.pipelines.rendering.templates import amount, count, per_hundred, plural
 
 __all__ = ["MemberRow", "blend_text", "intersection_text", "member_rows"]
 
@@ -81,7 +81,8 @@ def intersection_text(worth: IntersectionWorth | None) -> list[str]:
     compared = "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in groups.items())
     return [
         f"The intersection flags {count(worth.flagged)} of the {count(worth.allowed)} instances "
-        f"that each member may flag. Compared with lists of its length, it is {compared}."
+        f"that each member may flag, on {plural(worth.gpus, 'GPU')}. Compared with lists of its "
+        f"length, it is {compared}."
     ]
 
 

@@ -28,6 +28,8 @@ class IntersectionWorth:
     Attributes
     ----------
     flagged : int
+    gpus : int
+        GPUs among them: one GPU has many instances in a window.
     allowed : int
         K, added over the test windows: what each member flags.
     precision : float
@@ -38,6 +40,7 @@ class IntersectionWorth:
     """
 
     flagged: int
+    gpus: int
     allowed: int
     precision: float
     same_length: Mapping[str, PairedDifference]
@@ -64,7 +67,9 @@ def intersection_worth(table: ScoreTable) -> IntersectionWorth | None:
         bounds = percentile_interval(draws - row_precision_draws(table, top))
         same_length[name] = PairedDifference(precision - value, bounds)
     allowed = sum(int(table.flags(members[0], rows).sum()) for rows in sets)
-    return IntersectionWorth(sum(map(len, flagged)), allowed, precision, same_length)
+    rows = np.concatenate(flagged)
+    gpus = len(np.unique(table.gpu[rows]))
+    return IntersectionWorth(len(rows), gpus, allowed, precision, same_length)
 
 
 def _precision(table: ScoreTable, flagged: list[Int64Array]) -> float | None:

@@ -53,12 +53,12 @@ def test_page_shows_row_per_model() -> None:
 
 def test_intersection_text_groups_by_verdict() -> None:
     worth = IntersectionWorth(
-        23, 64, 0.9, {"cnn": EARNS, "gbdt": UNKNOWN, "blend": PairedDifference(0.0)}
+        23, 9, 64, 0.9, {"cnn": EARNS, "gbdt": UNKNOWN, "blend": PairedDifference(0.0)}
     )
     assert intersection_text(worth) == [
-        "The intersection flags 23 of the 64 instances that each member may flag. Compared with "
-        "lists of its length, it is better: 1D-CNN (+0.020, interval +0.010 to +0.040); not "
-        "distinguishable: GBDT (+0.001, interval -0.010 to +0.020); not comparable: Blend "
-        "(+0.000)."
+        "The intersection flags 23 of the 64 instances that each member may flag, on 9 GPUs. "
+        "Compared with lists of its length, it is better: 1D-CNN (+0.020, interval +0.010 to "
+        "+0.040); not distinguishable: GBDT (+0.001, interval -0.010 to +0.020); not comparable: "
+        "Blend (+0.000)."
     ]
     assert intersection_text(None) == []

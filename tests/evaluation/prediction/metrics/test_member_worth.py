@@ -100,7 +100,7 @@ def test_intersection_is_compared_at_its_length() -> None:
     worth = intersection_worth(blended_table())
     assert worth is not None
     # Each model flags two; both flag m1 only. The first of a alone is m2, that of b is m1.
-    assert (worth.flagged, worth.allowed, worth.precision) == (1, 2, 1.0)
+    assert (worth.flagged, worth.gpus, worth.allowed, worth.precision) == (1, 1, 2, 1.0)
     assert worth.same_length["a"] == PairedDifference(1.0, (1.0, 1.0))
     assert worth.same_length["b"] == PairedDifference(0.0, (0.0, 0.0))
     assert list(worth.same_length) == ["a", "b", "blend"]
