@@ -37,6 +37,8 @@ from forewarn.pipelines.config.settings import Settings, load_settings
 from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
 
+__all__ = ["average_draws", "interval_text", "precision_draws"]
+
 _SHARES = (0.0, 0.25, 0.5)
 _ROWS = {
     "linear 0": "CNN, MLP, GBDT: mean log odds",
@@ -75,7 +77,7 @@ def _table(folder: Path, settings: Settings) -> ScoreTable:
     protocol = open_job(folder / "records", settings).protocol
     left_out = report["left_out"]["from"]
     table = ScoreTable(frame, protocol, None if left_out is None else parse_moment(left_out))
-    if not np.array_equal(protocol.committee.blend(table.scores), table.scores["blend"]):
+    if not np.allclose(protocol.committee.blend(table.scores), table.scores["blend"]):
         raise SystemExit(f"{folder}: `score_blend` is not of {protocol.committee}")
     for share in _SHARES:
         voters = replace(protocol.committee, linear=share)
@@ -88,7 +90,8 @@ def _table(folder: Path, settings: Settings) -> ScoreTable:
     return replace(table, frame=frame)
 
 
-def _average(table: ScoreTable, method: str, draws: Float64Array) -> Float64Array:
+def average_draws(table: ScoreTable, method: str, draws: Float64Array) -> Float64Array:
+    """Return a method's average precision, weighted by failing instances, for each draw."""
     if method in ENSEMBLES:
         return np.full(len(draws), np.nan)
     averages, failing = [], []
@@ -103,7 +106,8 @@ def _average(table: ScoreTable, method: str, draws: Float64Array) -> Float64Arra
     return mean
 
 
-def _precision(table: ScoreTable, method: str, draws: Float64Array) -> Float64Array:
+def precision_draws(table: ScoreTable, method: str, draws: Float64Array) -> Float64Array:
+    """Return the precision of a method's daily lists for each draw."""
     if method == RANDOM:
         return RandomLists.from_table(table).precision_draws(draws)
     rows = table.days.row[table.listed(method)]
@@ -120,8 +124,8 @@ def _evaluate(table: ScoreTable, seed: int) -> dict[str, EnsembleFigures]:
     report = strategy_metrics(table)
     return {
         method: EnsembleFigures(
-            _precision(table, method, draws),
-            _average(table, method, draws),
+            precision_draws(table, method, draws),
+            average_draws(table, method, draws),
             report.fleet[method].failures_caught,
             report.fleet[method].failures,
             report.methods[method].precision_at_k or 0.0,
@@ -141,7 +145,8 @@ def _mean(figures: Sequence[EnsembleFigures]) -> EnsembleFigures:
     )
 
 
-def _text(draws: Float64Array, digits: int) -> str:
+def interval_text(draws: Float64Array, digits: int) -> str:
+    """Format the value of the first draw with the interval of the others."""
     bounds = percentile_interval(draws[1:])
     if bounds is None or not draws.any():  # an ensemble has none, and no difference from itself
         return ""
@@ -155,8 +160,11 @@ def _print(title: str, figures: Mapping[str, EnsembleFigures], used: str) -> Non
     print("|---|---|---|---|---|---|---|")
     for method, row in figures.items():
         name = _ROWS[method]
-        listed = _text(row.precision * 100, 1), _text((row.precision - before.precision) * 100, 1)
-        average = _text(row.average, 4), _text(row.average - before.average, 4)
+        listed = (
+            interval_text(row.precision * 100, 1),
+            interval_text((row.precision - before.precision) * 100, 1),
+        )
+        average = interval_text(row.average, 4), interval_text(row.average - before.average, 4)
         texts = (name, *listed, f"{row.caught:.0f}", *average, f"{row.at_k:.2f}")
         print(f"| {' | '.join(texts)} |", flush=True)
 
