@@ -8,6 +8,7 @@ imports this module whenever it parses the DAG files.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
@@ -389,7 +390,10 @@ def respond_site(config: str, *, new_ledger: bool = False) -> list[dict[str, Any
 
     site = ResponseSite.from_config(Path(config))
     with site.new_ledger() if new_ledger else site.ledger() as ledger:
-        metrics = RespondMetrics(site.pools)
-        decided = Responder(site, ledger, site.policy(), site.driver(), metrics=metrics).once()
+        metrics, messages = RespondMetrics(site.pools), site.messages(ledger, os.environ)
+        parts = (site, ledger, site.policy(), site.driver())
+        with closing(messages):
+            decided = Responder(*parts, metrics=metrics, messages=messages).once()
+            messages.send_once()
         write_round(site, ledger, metrics)
     return [decision_line(item.incident, item.decision) for item in decided if item.new]

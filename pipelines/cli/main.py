@@ -58,6 +58,7 @@ _COMMAND_MODULES = {
     "ack": ("operator_commands", "add_ack"),
     "outcome": ("operator_commands", "add_outcome"),
     "switch": ("operator_commands", "add_switch"),
+    "messages": ("messages", "add_messages"),
     "policy": ("policy", "add_policy"),
     "avoid": ("avoid", "add_avoid"),
     "study": ("studies", "add_study"),

@@ -140,8 +140,9 @@ def _responder(site: ResponseSite, ledger: Ledger) -> Responder:
     from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.responder import Responder
 
-    metrics = RespondMetrics(site.pools)
-    return Responder(site, ledger, site.policy(), site.driver(), metrics=metrics)
+    metrics, messages = RespondMetrics(site.pools), site.messages(ledger, os.environ)
+    parts = (site, ledger, site.policy(), site.driver())
+    return Responder(*parts, metrics=metrics, messages=messages)
 
 
 def _print(decided: Sequence[LoopDecision], as_json: bool) -> None:
@@ -181,6 +182,9 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 
     responder = _responder(site, ledger)
     _print(decided := _answered(responder), as_json)
+    if responder.messages is not None:
+        responder.messages.send_once()
+        responder.messages.close()
     write_round(site, ledger, responder.metrics)
     if not decided:
         note("no open incidents")
@@ -193,14 +197,17 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
     from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
     from forewarn.pipelines.incidents.loop.round_metrics import write_round
+    from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.runtime.clock import SystemClock
 
     if not args.watch:
         serve_api(_desk(site, ledger, RespondMetrics(site.pools)), site.listener())
         return 0
     responder, lease = _responder(site, ledger), site.lease()
+    messages, ended = responder.messages, threading.Event()
+    warn = alert if messages is None else messages.warn
     desk = partial(_desk, site, ledger, responder.metrics)
-    served = ApiThread(desk, site.listener()) if args.serve else None
+    served = ApiThread(desk, site.listener(), warn) if args.serve else None
     if served is not None:
         served.start()
 
@@ -214,7 +221,9 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
             write_round(site, ledger, responder.metrics)
 
     every, longest = Nanoseconds(site.table.every), site.core.loop_every
-    watch_loop(call, every=every, longest=longest, clock=SystemClock(), ended=threading.Event())
+    if messages is not None:
+        messages.start(ended)
+    watch_loop(call, every=every, longest=longest, clock=SystemClock(), ended=ended, warn=warn)
     return 0
 
 

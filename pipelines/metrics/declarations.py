@@ -225,9 +225,8 @@ ACTIONS_WITHOUT_MARK: Final = gauge(
 )
 MESSAGE_AGE: Final = gauge(
     "forewarn_message_oldest_unsent_seconds",
-    "Age of the oldest alert of this process since which the receiver has accepted none; 0 if it "
-    "accepts them.",
-    receiver=("webhook",),
+    "Age of the oldest message that a receiver should have accepted by now; 0 if there is none.",
+    receiver=(),
 )
 REFUSED: Final = counter(
     "forewarn_respond_refused_requests", "Requests refused, by HTTP status.", status=_STATUSES

@@ -1,40 +1,28 @@
-"""Alerts: a line in the log, and a request to the configured webhook."""
+"""Alerts: a line in the log, and a request to the webhook of FOREWARN_ALERT_URL."""
 
 from __future__ import annotations
 
-import logging
+import json
 import os
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import closing
+from typing import Final
 
-import httpx
-
+from forewarn.pipelines.runtime.http_post import HttpPoster, PostError
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["alert", "oldest_unsent_seconds"]
+__all__ = ["ALERT_URL_VARIABLE", "alert", "note_alert"]
 
-_TIMEOUT = 10.0
-
-
-@dataclass(slots=True)
-class _Webhook:
-    """Since when the webhook has accepted nothing, monotonic; None while it accepts."""
-
-    failing_since: float | None = None
+ALERT_URL_VARIABLE: Final = "FOREWARN_ALERT_URL"
 
 
-_WEBHOOK = _Webhook()
-
-
-def oldest_unsent_seconds() -> float:
-    """Return the age of the oldest alert since which this process has delivered none; 0 if none."""
-    since = _WEBHOOK.failing_since
-    return 0.0 if since is None else time.monotonic() - since
+def note_alert(what: str, text: str) -> None:
+    """Write an alert to the log."""
+    note(f"alert ({what}): {text}")
 
 
 def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> None:
-    """Send an alert that needs a person's attention.
+    """Send an alert that needs a person's attention, from a job that has no ledger.
 
     Parameters
     ----------
@@ -45,19 +33,16 @@ def alert(what: str, text: str, facts: Mapping[str, object] | None = None) -> No
         Sent with the text as JSON to the address in FOREWARN_ALERT_URL, if it is set. A failed
         delivery is noted and is not an error, because the work is done.
     """
-    note(f"alert ({what}): {text}")
-    address = os.environ.get("FOREWARN_ALERT_URL")
+    note_alert(what, text)
+    address = os.environ.get(ALERT_URL_VARIABLE)
     if not address:
         return
-    # The address is a secret, and httpx logs it; schedulers often show log level INFO and above.
-    for name in ("httpx", "httpcore"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    body = json.dumps({"alert": what, "text": text, **(facts or {})}).encode()
     try:
-        sent = {"alert": what, "text": text, **(facts or {})}
-        httpx.post(address, json=sent, timeout=_TIMEOUT).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-        note(f"the alert was not delivered: {type(error).__name__}")
-        if _WEBHOOK.failing_since is None:
-            _WEBHOOK.failing_since = time.monotonic()
+        with closing(HttpPoster(address)) as poster:
+            answer = poster.post(body, {"Content-Type": "application/json"})
+    except PostError as error:
+        note(f"the alert was not delivered: {error}")
     else:
-        _WEBHOOK.failing_since = None
+        if not answer.accepted:
+            note(f"the alert was not delivered: HTTP {answer.status}")

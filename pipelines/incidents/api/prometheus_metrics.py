@@ -20,6 +20,7 @@ from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_entries import RecordedCounts
+from forewarn.pipelines.incidents.messages.outbox import Outbox
 from forewarn.pipelines.metrics.declarations import (
     ACTING,
     BEAT_AGE,
@@ -40,7 +41,6 @@ from forewarn.pipelines.metrics.declarations import (
     SOURCES,
 )
 from forewarn.pipelines.metrics.metric_values import Distribution
-from forewarn.pipelines.runtime.alerts import oldest_unsent_seconds
 from forewarn.pipelines.serving.service_metrics import ServiceMetrics
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Ruling
@@ -86,7 +86,6 @@ class RespondMetrics(ServiceMetrics):
         if 0 <= now - self._read_at < _CACHE_NS:
             return
         self._read_at = now
-        self.set(MESSAGE_AGE, oldest_unsent_seconds(), "webhook")
         try:
             self._read(ledger, switch, now)
         except LedgerError:
@@ -104,7 +103,7 @@ class RespondMetrics(ServiceMetrics):
         heartbeats = {(name,): ledger.last_heartbeat(name) for name in HEARTBEATS}
         isolations = self._no_isolations | count_isolations(ledger)
         overrides, outcomes = count_overrides(ledger), count_outcomes(ledger)
-        acting = switch.off() is None
+        receivers, acting = Outbox(ledger).states(now), switch.off() is None
         self.replace(OPEN_INCIDENTS, rulings)
         self._set_actions(open_actions, now)
         self.replace(DECISIONS, decided)
@@ -113,6 +112,8 @@ class RespondMetrics(ServiceMetrics):
         times = {key: at / SECOND for key, at in heartbeats.items() if at is not None}
         self.replace(BEAT_TIME, times)
         self._set_isolations(isolations)
+        waits = {(r.name,): 0.0 if r.oldest is None else _age(r.oldest, now) for r in receivers}
+        self.replace(MESSAGE_AGE, waits)
         self.replace(OVERRIDES, {(cause,): n for cause, n in overrides.items()})
         self.replace(OUTCOMES, {labels: outcomes.get(labels, 0) for labels in _OUTCOMES})
         self.set(ACTING, acting)

@@ -1,7 +1,8 @@
 """Tables of the ledger as the code expects them; `migrations/` creates them.
 
-Rows are only added, except that repeats update a few columns of a finding. A value that changes,
-such as the state of an action, has one row per change, and the newest row counts.
+Rows are only added, except that repeats update a few columns of a finding, and that the tables of
+messages hold what is still to be sent. A value that changes, such as the state of an action, has
+one row per change, and the newest row counts.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ __all__ = [
     "incident_states",
     "incidents",
     "job_blocks",
+    "message_receivers",
+    "message_states",
+    "messages",
     "metadata",
     "notes",
     "outcomes",
@@ -259,4 +263,40 @@ versions = Table(
     Column("what", SafeText, primary_key=True),
     Column("version", SafeText, primary_key=True),
     _time(),
+)
+
+message_states = Table(
+    "message_states",
+    metadata,
+    _incident(primary_key=True),
+    Column("change", Integer, nullable=False),
+    _text("reported"),  # state that the receivers know
+    Column("severity", Integer, nullable=False),  # its rank
+    Column("highest", Integer, nullable=False),  # rank of the highest severity so far
+    *(Column(name, Boolean, nullable=False) for name in ("predicted", "ended")),
+    _time(),
+    Index("message_states_by_severity", "ended", "predicted", "severity"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    _number(),
+    _text("receiver"),
+    Column("incident", _ID, ForeignKey("incidents.id"), nullable=True),
+    *(_text("kind"), Column("page", Boolean, nullable=False)),
+    Column("body", Text, nullable=False),  # JSON; its writer limits the size
+    *(_time(), _time("due_at"), Column("attempts", Integer, nullable=False)),
+    _time("ended_at", nullable=True),
+    Index("messages_of_receiver", "receiver", "ended_at", "id"),
+    Index("messages_of_incident", "incident", "receiver"),
+    Index("messages_at", "receiver", "at"),
+)
+
+message_receivers = Table(
+    "message_receivers",
+    metadata,
+    Column("name", SafeText, primary_key=True),
+    Column("failures", Integer, nullable=False),
+    *(_time("retry_at"), _time("failing_since", nullable=True), _text("error")),
 )

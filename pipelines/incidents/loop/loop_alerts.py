@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.audit import add_note
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.messages.site_messages import SiteMessages
 
 __all__ = ["CLOCK", "HIGH_OUTAGE", "MARKS", "LoopAlerts"]
 
@@ -26,11 +28,14 @@ class LoopAlerts:
     ----------
     ledger : Ledger
     warn : callable
-        Takes the subject of an alert and its text.
+        Takes the subject of an alert and its text, and must not wait.
+    messages : SiteMessages or None
+        Sends the alerts.
     """
 
     ledger: Ledger
     warn: Callable[[str, str], None]
+    messages: SiteMessages | None = None
 
     def raise_new(self, troubles: Mapping[str, str], now: Nanoseconds) -> None:
         """Raise an alert for each new problem.
@@ -47,4 +52,7 @@ class LoopAlerts:
                 continue
             if text:
                 self.warn("respond", text)
-            self.ledger.note(now=now, who="forewarn", act=_ACT, target=subject, detail=text)
+            with self.ledger.database.writing() as connection:
+                add_note(connection, now=now, who="forewarn", act=_ACT, target=subject, detail=text)
+                if text and self.messages is not None:
+                    self.messages.add_alert(connection, text, now)

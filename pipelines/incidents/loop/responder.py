@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,6 +34,7 @@ from forewarn.pipelines.incidents.loop.round_metrics import (
 from forewarn.pipelines.incidents.loop.scheduler_marks import read_unknown_marks
 from forewarn.pipelines.incidents.loop.step_runner import StepRunner
 from forewarn.pipelines.incidents.loop.verdict_diagnosis import diagnose_verdicts
+from forewarn.pipelines.incidents.messages.site_messages import SiteMessages
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError, Fleet
 from forewarn.pipelines.incidents.sources.diagnosis_findings import diagnosis_ends
 from forewarn.pipelines.incidents.sources.finding_sources import (
@@ -43,7 +44,7 @@ from forewarn.pipelines.incidents.sources.finding_sources import (
 )
 from forewarn.pipelines.incidents.sources.ground_truth import read_ground_truth
 from forewarn.pipelines.metrics.declarations import LIMIT_USED, MARKS_WITHOUT_ACTION
-from forewarn.pipelines.runtime.alerts import alert
+from forewarn.pipelines.runtime.alerts import note_alert
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.decision.decide import (
@@ -115,9 +116,11 @@ class Responder:
         None: machines cannot be changed, and all decisions are only observed.
     clock : Clock
     warn : callable
-        Takes the subject of an alert and its text.
+        Takes the subject of an alert and its text, and must not wait.
     metrics : RespondMetrics
         Set in each round.
+    messages : SiteMessages or None
+        Told of each round.
     """
 
     site: ResponseSite
@@ -125,8 +128,9 @@ class Responder:
     policy: Policy
     driver: Driver | None
     clock: Clock = field(default_factory=SystemClock)
-    warn: Callable[[str, str], None] = alert
+    warn: Callable[[str, str], None] = note_alert
     metrics: RespondMetrics = field(default_factory=RespondMetrics)
+    messages: SiteMessages | None = None
 
     def once(self) -> list[LoopDecision]:
         """Run one round: record findings, follow up actions, decide, act, and verify.
@@ -168,8 +172,15 @@ class Responder:
         write_ledger_labels(self.site.records, self.ledger, patterns, now=now, names=names)
         if gathered.last_list is not None:
             self.ledger.record_heartbeat("list", gathered.last_list)
+        if self.messages is not None:
+            self.messages.write([(item.incident, item.decision) for item in decided], now)
+            self._raise(self.messages.stuck(now), now)
         self.ledger.record_heartbeat("loop", now)
         return decided
+
+    def _raise(self, troubles: Mapping[str, str], now: Nanoseconds) -> None:
+        """Raise an alert for each new problem; an empty text ends one."""
+        LoopAlerts(self.ledger, self.warn, self.messages).raise_new(troubles, now)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -224,7 +235,7 @@ class Responder:
         With a wrong clock, findings would appear stale, incidents over and deadlines reached.
         """
         now, why = clocks.now, clocks.disagreement()
-        LoopAlerts(self.ledger, self.warn).raise_new({CLOCK: why}, now)
+        self._raise({CLOCK: why}, now)
         note(f"this round only observes: {why} ({clocks})")
         fleet = self._read_or_refuse(fleet, refusal, now)
         incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
@@ -283,7 +294,7 @@ class Responder:
         marks = read_unknown_marks(self.ledger, fleet.machines, now=now)
         self.metrics.set(MARKS_WITHOUT_ACTION, len(marks))
         alerts |= {HIGH_OUTAGE: out, CLOCK: paused, MARKS: unknown_marks_alert(marks)}
-        LoopAlerts(self.ledger, self.warn).raise_new(alerts, now)
+        self._raise(alerts, now)
         return Situation(
             now=now,
             fleet={machine.name: machine for machine in fleet.machines},
@@ -329,7 +340,7 @@ class Responder:
             lasting=fleet.lasting,
         )
         refusals = apply_transitions(self.ledger, self.driver, transitions, tracked, fleet, now=now)
-        LoopAlerts(self.ledger, self.warn).raise_new(refusals, now)
+        self._raise(refusals, now)
         open_actions = [action.id for action in self.ledger.open_actions()]
         remove_stale_marks(self.ledger, self.driver, stale_marks(fleet.machines, open_actions))
         finish_marks(self.ledger, self.driver, fleet.machines)
@@ -350,7 +361,7 @@ class Responder:
         StepRunner(self.ledger, situation, self.driver).advance()
         requests = read_requests(self.ledger)
         alerts = {f"action {number}": request.detail for number, request in requests.items()}
-        LoopAlerts(self.ledger, self.warn).raise_new(alerts, situation.now)
+        self._raise(alerts, situation.now)
         texts = {number: request_text(request) for number, request in requests.items()}
         return replace(situation, requests=texts)
 

@@ -22,6 +22,7 @@ from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.loop.leader_election import TermLease
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
+from forewarn.pipelines.incidents.messages.site_messages import SiteMessages, open_receivers
 from forewarn.pipelines.incidents.replay.policy_file import policy_of_site
 from forewarn.pipelines.incidents.schedulers.driver import Driver
 from forewarn.pipelines.incidents.schedulers.slurm.slurm_command import SlurmCommand
@@ -225,6 +226,18 @@ class ResponseSite:
             timeout=self.table.command_timeout / SECOND,
             before_changes=self.table.slurm_sudo,
         )
+
+    def messages(self, ledger: Ledger, environment: Mapping[str, str]) -> SiteMessages:
+        """Return the messages of the site.
+
+        Raises
+        ------
+        InputError
+            If the address or secret of a receiver is missing or invalid.
+        """
+        tables = self.settings.messages
+        receivers = open_receivers(tables, self.folder, environment)
+        return SiteMessages(ledger, tables, receivers, self.core.quiet)
 
     def lease(self) -> TermLease | None:
         """Return the lease by which one of several responders is elected, if configured."""

@@ -104,6 +104,9 @@ def test_example_holds_every_key_once() -> None:
     assert set(tables) == set(Settings.model_fields)
     for name, table in tables.items():
         model = getattr(Settings(), name)
+        if name == "messages":  # tables of a site, described in comments
+            assert table == model == {}
+            continue
         assert isinstance(model, BaseModel)
         fields = type(model).model_fields
         optional = {key for key, field in fields.items() if field.default is None}

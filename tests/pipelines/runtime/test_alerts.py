@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from forewarn.pipelines.runtime.alerts import alert, oldest_unsent_seconds
+from forewarn.pipelines.runtime.alerts import alert
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -65,14 +65,3 @@ def test_undelivered_alert_is_noted(
     said = capsys.readouterr().err
     assert said.startswith("note: alert (drift): a moved\nnote: the alert was not delivered: ")
     assert "s3cret" not in said
-
-
-def test_age_of_unsent_alert_ends_with_delivery(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FOREWARN_ALERT_URL", "http://127.0.0.1:1/hook")
-    alert("drift", "first")
-    assert oldest_unsent_seconds() > 0
-    monkeypatch.setenv("FOREWARN_ALERT_URL", address)
-    alert("drift", "second")
-    assert oldest_unsent_seconds() == 0

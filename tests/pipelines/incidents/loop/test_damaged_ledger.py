@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.pipelines.incidents.api.api_client import ACCESS, Api, SetClock, finding
 from tests.pipelines.incidents.api.conftest import new_database
 from tests.pipelines.incidents.memory_driver import MemoryDriver
+from tests.pipelines.incidents.messages.conftest import MemoryReceiver, table
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
 from forewarn.pipelines.incidents.api.api_context import ApiContext
@@ -28,6 +29,8 @@ from forewarn.pipelines.incidents.loop.decision_output import incident_line, inc
 from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.messages.receiver import SendError
+from forewarn.pipelines.incidents.messages.site_messages import SiteMessages
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Outcome
@@ -70,12 +73,21 @@ class Rig:
 
     def responder(self) -> Responder:
         site, policy = self.site, self.site.policy()
-        return Responder(site, self.ledger, policy, self.driver, self.clock, lambda *_: None)
+        parts = (site, self.ledger, policy, self.driver, self.clock, lambda *_: None)
+        return Responder(*parts, messages=self.messages())
+
+    def messages(self) -> SiteMessages:
+        """Return messages to a receiver that accepts nothing."""
+        refusing = MemoryReceiver(error=SendError("HTTP 500"))
+        tables = {"ops": table(min_severity="notice")}
+        parts = (self.ledger, tables, {"ops": refusing}, Nanoseconds(MINUTE), self.clock)
+        return SiteMessages(*parts)
 
     def once(self, after: int = MINUTE) -> None:
         self.clock.moment = Nanoseconds(self.clock.moment + after)
         self.driver.now = self.clock.moment
         self.responder().once()
+        self.messages().deliver("ops")
 
 
 def machines() -> dict[str, Machine]:
