@@ -231,11 +231,15 @@ def _desk(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> ApiCon
     from forewarn.pipelines.incidents.api.api_context import ApiContext
     from forewarn.pipelines.incidents.loop.alert_cache import AlertCache
     from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
+    from forewarn.response.state.step import Step
 
     access, book = site.access(os.environ), AlertCache(ledger)
     score = partial(score_ledger, site, ledger, cache=book)
     switch = site.switch(ledger)
-    return ApiContext(ledger, access, switch, lambda: score(now=_now()), metrics=metrics)
+    alerts = {name: Step(step) for name, step in site.table.alerts.items()}
+    return ApiContext(
+        ledger, access, switch, lambda: score(now=_now()), metrics=metrics, alerts=alerts
+    )
 
 
 def _new_token(text: str) -> int:

@@ -152,6 +152,9 @@ class RespondTable(StrictTable):
     port: Annotated[int, Field(ge=0, lt=65536, strict=True)] = 8471
     certificate: str = ""
     key: str = ""
+    alerts: dict[str, Literal["tell", "avoid", "drain", "check", "reset", "restart"]] = Field(
+        default_factory=dict
+    )
     pools: dict[str, PoolTable] = Field(default_factory=dict)
     costs: CostsTable = CostsTable()
     kubernetes: KubernetesTable = KubernetesTable()

@@ -27,7 +27,8 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["Policy", "PolicyChoice"]
 
 _MODES = list(DrainMode)
-_RULE_EVIDENCE_KEYS = ("action", "check", "severity")  # evidence that selects a rule
+_RULE_EVIDENCE_KEYS = ("action", "at_most", "check", "severity")  # evidence that selects a rule
+_STEPS = frozenset(map(str, Step))
 _MAX_CACHED_RULES = 10_000
 _RECOVERY_CAUSES = ("xid 154", "needs_reset")
 _NOT_CONFIRMED = "no other kind of evidence confirms it"
@@ -135,6 +136,9 @@ class Policy:
         rule = self._stated_rule(finding)
         if rule.reported and finding.severity is not None:
             rule = replace(rule, severity=finding.severity)
+        bound = finding.evidence.get("at_most")  # of an alert; it can only be weaker
+        if isinstance(bound, str) and bound in _STEPS:
+            rule = replace(rule, at_most=_weaker(rule.at_most, Step(bound)))
         if finding.vouched is Provenance.SHARED:
             rule = replace(rule, at_most=_weaker(rule.at_most, Step.AVOID))
         rule = self.bounded(rule, finding.kind)

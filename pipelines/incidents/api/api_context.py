@@ -19,6 +19,7 @@ from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, bearer_token
+from forewarn.response.state.step import Step
 
 __all__ = ["MAX_BODY_BYTES", "ApiContext", "api_context", "request_holder"]
 
@@ -46,6 +47,8 @@ class ApiContext:
     clock : Clock
     bodies : BodyReader
     metrics : RespondMetrics
+    alerts : mapping of str to Step
+        Hardest step by the name of an alert of Alertmanager.
     """
 
     ledger: Ledger
@@ -55,6 +58,7 @@ class ApiContext:
     clock: Clock = field(default_factory=SystemClock)
     bodies: BodyReader = field(default_factory=lambda: BodyReader(MAX_BODY_BYTES))
     metrics: RespondMetrics = field(default_factory=RespondMetrics)
+    alerts: Mapping[str, Step] = field(default_factory=dict)
     _writers: ThreadPoolExecutor = field(default_factory=_pool)
     _readers: ThreadPoolExecutor = field(default_factory=_pool)
     _shared: SingleFlight = field(init=False)

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents.api.action_routes import acting
+from forewarn.pipelines.incidents.api.alertmanager_webhook import alertmanager
 from forewarn.pipelines.incidents.api.api_context import ApiContext, api_context
 from forewarn.pipelines.incidents.api.manual_actions import ManualActionError
 from forewarn.pipelines.incidents.api.posted_findings import PostedFindingError
@@ -62,6 +63,7 @@ def make_app(context: ApiContext) -> FastAPI:
     app.state.context = context
     app.include_router(read_router)
     app.include_router(acting)
+    app.include_router(alertmanager)
     app.add_api_route("/health", _health, include_in_schema=False)
     app.add_api_route("/metrics", _metrics, include_in_schema=False)
     _describe(app)

@@ -26,7 +26,7 @@ MAX_FINDINGS: Final = 1000
 """Findings per request."""
 RESERVED_SOURCES: Final = frozenset(
     {
-        *("forewarn", "at_risk", "detect", "diagnose", "nodes", "records"),
+        *("forewarn", "alertmanager", "at_risk", "detect", "diagnose", "nodes", "records"),
         *("scheduler", "slurm", "check", "failures"),
     }
 )

@@ -10,14 +10,26 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.pipelines.incidents.api.api_client import make_api
 from tests.pipelines.incidents.messages.conftest import Desk, table
 
-from forewarn.features.time_units import MINUTE, Nanoseconds
+from forewarn.features.time_units import HOUR, MINUTE, Nanoseconds
+from forewarn.pipelines.incidents.loop.respond_watch import ApiThread
 from forewarn.pipelines.incidents.messages.alertmanager_receiver import Alertmanager
 from forewarn.pipelines.incidents.messages.site_messages import open_receivers
-from forewarn.response.state.finding import Severity
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.pipelines.serving.listener import Listener
+from forewarn.response.state.finding import Finding, Severity
 
 CONFIG = "route: {receiver: none}\nreceivers: [{name: none}]\n"
+RECEIVER = """
+route: {{receiver: forewarn, group_wait: 1s, group_interval: 1s}}
+receivers:
+  - name: forewarn
+    webhook_configs:
+      - url: http://127.0.0.1:{port}/v1/alertmanager
+        http_config: {{authorization: {{credentials: report-token}}}}
+"""
 
 
 @pytest.fixture
@@ -107,3 +119,42 @@ def test_alertmanager_that_was_down_gets_the_present_state(
     desk.round(14)
     assert alerts(address).keys() == {"node-2"}
     assert desk.messages.outbox.states(desk.clock.moment)[0].error == ""
+
+
+def test_alerts_become_findings_until_they_are_resolved(
+    alertmanager: Callable[..., str], tmp_path: Path, free_port: Callable[[], int]
+) -> None:
+    port = free_port()
+    api = make_api(tmp_path)
+    api.clock.moment = Nanoseconds(time.time_ns())
+    served = ApiThread(lambda: api.context, Listener("respond", "127.0.0.1", port, "", ""))
+    served.start()
+    address = alertmanager(RECEIVER.format(port=port))
+    labels = {"alertname": "GpuLost", "instance": "node-1:9400", "severity": "critical"}
+    firing = [{"labels": labels}, {"labels": labels | {"alertname": "ForewarnIncident"}}]
+    httpx.post(f"{address}/api/v2/alerts", json=firing).raise_for_status()
+    known = _until(lambda: [f for i in api.ledger.open_incidents() for f in i.findings])
+    assert [(f.cause, f.machine, f.severity) for f in known] == [
+        ("alert GpuLost", "node-1", Severity.WARNING)
+    ]
+    assert known[0].valid(api.clock.moment)
+    ended = format_iso(time.time_ns() - MINUTE)
+    over = [{"labels": labels, "startsAt": format_iso(time.time_ns() - HOUR), "endsAt": ended}]
+    httpx.post(f"{address}/api/v2/alerts", json=over).raise_for_status()
+    _until(
+        lambda: [
+            f
+            for i in api.ledger.open_incidents()
+            for f in i.findings
+            if not f.valid(api.clock.moment)
+        ]
+    )
+
+
+def _until(read: Callable[[], list[Finding]]) -> list[Finding]:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if values := read():
+            return values
+        time.sleep(0.2)
+    raise AssertionError("nothing arrived")
