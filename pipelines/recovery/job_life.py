@@ -20,6 +20,7 @@ from forewarn.response.recovery.job_run import JobRun, LoggedSave, ReportedStep,
 
 __all__ = ["JobLifeError", "read_life", "runs_of_job"]
 
+_LEAST_STALLED_SHARE = 0.8  # of the time that a save takes
 _VERDICT_ENDS = {"crash": RunEnd.FAILED, "hang": RunEnd.FAILED, "ended": RunEnd.STOPPED}
 
 
@@ -104,7 +105,8 @@ def runs_of_job(
     """
     now = max(progress.last or 0, *(run.end or run.begin + 1 for run in allocations))
     times = [step.time for step in progress.steps]
-    saves = [save for save in progress.saves if not _has_step(times, save)]
+    stalls = (_stalled_part(times, save) for save in progress.saves)
+    saves = [save for save in stalls if save is not None]
     runs: list[JobRun] = []
     job_id: str | None = None
     for allocation in allocations:
@@ -131,9 +133,16 @@ def runs_of_job(
     return runs
 
 
-def _has_step(times: Sequence[int], save: LoggedSave) -> bool:
-    """Return whether a step ends within a save: training goes on while it is written."""
-    return bisect_right(times, save.begin) < bisect_left(times, save.end)
+def _stalled_part(times: Sequence[int], save: LoggedSave) -> LoggedSave | None:
+    """Return the part of a save without steps; None if training goes on while it is written.
+
+    Ranks log some moments apart, so that a step may be logged after a save has begun.
+    """
+    inside = times[bisect_right(times, save.begin) : bisect_left(times, save.end)]
+    parts = pairwise((save.begin, *inside, save.end))
+    begin, end = max(parts, key=lambda part: part[1] - part[0])
+    is_most = end - begin >= _LEAST_STALLED_SHARE * (save.end - save.begin)
+    return LoggedSave(begin, end) if is_most else None
 
 
 def _is_logged(progress: LoggedProgress, begin: int, end: int) -> bool:

@@ -130,11 +130,11 @@ def _steps(text: bytes, form: ProgressForm, marks: TimeMarks) -> list[ReportedSt
     steps = _timed([line for _, line in lasts], text, marks)
     slow = _uneven(steps)
     lines = []
-    for place, (number, last) in enumerate(lasts):
-        if place and place not in slow:
+    for index, (number, last) in enumerate(lasts):
+        if index and index not in slow:
             lines.append(last)
             continue
-        first = lasts[place - 1][0] + 1 if place else 0
+        first = lasts[index - 1][0] + 1 if index else 0
         start, end = blocks[first][0], blocks[number][1]
         whole = form.first_lines(text[start:end], sys.maxsize)
         lines += [ProgressLine(start + line.offset, line.number) for line in whole]
@@ -163,8 +163,8 @@ def _uneven(steps: Sequence[ReportedStep | None]) -> set[int]:
     paces = dict(enumerate(starmap(_pace, pairwise(steps)), start=1))
     fastest = min(paces.values(), default=0.0)
     return {
-        place
-        for place, pace in paces.items()
+        index
+        for index, pace in paces.items()
         if math.isinf(pace) or pace > _EVEN_PACE_FACTOR * fastest
     }
 

@@ -220,6 +220,37 @@ def test_accounts_are_within_a_step_of_the_truth(
         assert seconds.get(use, 0) == pytest.approx(expected, abs=STEP)
 
 
+def test_a_save_while_training_goes_on_costs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = _Life()
+    life.use("initialise", 10)
+    life.steps(0, 5)
+    life.line("saving checkpoint at step 5 to /ckpt")
+    life.steps(5, 4)
+    life.line("successfully saved checkpoint from step 5")
+    life.steps(9, 5)
+    life.run(7, 0, 0, "COMPLETED")
+    job, runs = life.write(tmp_path)
+    assert _seconds(_lost(capsys, "--job", job, "--runs", runs)) == life.truth
+
+
+def test_a_rank_that_logs_its_step_a_little_late_hides_no_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = _Life()
+    life.use("initialise", 10)
+    life.steps(0, 10)
+    life.line("saving checkpoint at step 11 to /ckpt")
+    life.steps(10, 1)  # another rank's line
+    life.use("save", 100)
+    life.line("successfully saved checkpoint from step 11")
+    life.steps(11, 10)
+    life.run(7, 0, 0, "COMPLETED")
+    job, runs = life.write(tmp_path)
+    assert _seconds(_lost(capsys, "--job", job, "--runs", runs)) == life.truth
+
+
 def test_logs_read_in_blocks_say_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
