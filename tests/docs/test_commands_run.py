@@ -45,6 +45,7 @@ NOT_RUN = {
     "respond --watch": "runs until it is stopped: tests/pipelines/incidents",
     "respond --slurm-history --config": "Slurm: tests/pipelines/incidents",
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",
+    "messages test": "a receiver: tests/pipelines/incidents/messages",
     "models": "registered models: tests/pipelines/cli/test_models.py",
     "retrain": "a registry: tests/pipelines/training",
     "up": "runs until it is stopped: tests/pipelines/sandbox",
