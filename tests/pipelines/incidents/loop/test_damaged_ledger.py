@@ -34,6 +34,7 @@ from forewarn.pipelines.incidents.messages.site_messages import SiteMessages
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Outcome
+from forewarn.response.state.job_block import JobBlock
 from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.step import DrainMode
 
@@ -138,6 +139,8 @@ def fill(rig: Rig) -> None:
     rig.once()
     ann.undo(1)
     ann.record_outcome(2, Outcome.CONFIRMED, Nanoseconds(START + HOUR))
+    end = Nanoseconds(rig.clock.moment + 7 * DAY)
+    rig.ledger.add_block(JobBlock(0, "j1", "m5", "wrong losses", "ann", rig.clock.moment, end))
     rig.ledger.switch(True, now=rig.clock.moment, who="ann", why="")
     rig.once()
     rig.once(2 * HOUR)
