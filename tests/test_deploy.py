@@ -67,12 +67,13 @@ def test_prometheus_of_compose_scrapes_what_listens(
     assert run.returncode == 0, run.stderr
     assert "SUCCESS: 1 rule files found" in run.stdout
     settings = load_settings(DEPLOY / "compose" / "forewarn.toml")
-    listening = {"collector": settings.collector, "responder": settings.respond}
-    assert {table.host for table in listening.values()} == {"0.0.0.0"}
+    collector, respond = settings.collector, settings.respond
+    assert {collector.host, respond.host} == {"0.0.0.0"}
+    ports = {"collector": collector.port, "responder": respond.port}
     scraped = yaml.safe_load((tmp_path / "prometheus.yml").read_text())["scrape_configs"]
     targets = scraped[0]["static_configs"][0]["targets"]
-    assert targets == [f"{name}:{table.port}" for name, table in listening.items()]
-    for name, table in listening.items():
-        assert services[name]["ports"] == [f"127.0.0.1:{table.port}:{table.port}"]
+    assert targets == [f"{name}:{port}" for name, port in ports.items()]
+    for name, port in ports.items():
+        assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
         assert services[name]["read_only"]
     assert settings.respond.driver == "none"  # it can only observe

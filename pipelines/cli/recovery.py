@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
+    Parser,
     add_command,
     add_group,
     add_json,
@@ -16,6 +20,9 @@ from forewarn.pipelines.cli.options import (
     zone_argument,
 )
 from forewarn.pipelines.runtime.terminal import write_line
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.recovery.lost_job import FindingTimes
 
 __all__ = ["add_advise", "add_lost"]
 
@@ -43,6 +50,13 @@ def add_lost(commands: Commands) -> None:
         help="output of `sacct -D -P`, or Slurm's file of completed jobs; without it, time outside "
         "the logs is not counted",
     )
+    _add_sources(command)
+    command.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page")
+    add_json(command)
+
+
+def _add_sources(command: Parser) -> None:
+    """Add options for what logs and scheduler do not tell."""
     command.add_argument(
         "--gpus",
         type=integer_at_least(1, 10**6),
@@ -55,8 +69,24 @@ def add_lost(commands: Commands) -> None:
         metavar="ZONE",
         help="zone of times that state none, as Asia/Shanghai (default: UTC)",
     )
-    command.add_argument("--html", type=Path, metavar="PAGE", help="write the report as a page")
-    add_json(command)
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration of `respond`: findings in its ledger tell when trouble was detected",
+    )
+
+
+@contextmanager
+def _findings(args: argparse.Namespace) -> Iterator[FindingTimes]:
+    """Open the ledger of a configuration for its findings about jobs."""
+    if args.config is None:
+        yield lambda _: ()
+        return
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+
+    with ResponseSite.from_config(args.config).ledger_to_look_at() as ledger:
+        yield ledger.finding_times
 
 
 def _lost(args: argparse.Namespace) -> int:
@@ -65,11 +95,17 @@ def _lost(args: argparse.Namespace) -> int:
     from forewarn.pipelines.recovery.lost_job import lost_by_fleet, lost_by_job
     from forewarn.pipelines.recovery.lost_report import report_lines
 
-    zone = args.timezone or dt.UTC
-    if args.job is not None:
-        report = lost_by_job(args.job, args.runs, gpus=args.gpus, zone=zone)
-    else:
-        report = lost_by_fleet(args.fleet, args.runs, gpus=args.gpus, zone=zone)
+    with _findings(args) as finding_times:
+        options: dict[str, Any] = {
+            "gpus": args.gpus,
+            "finding_times": finding_times,
+            "zone": args.timezone or dt.UTC,
+        }
+        report = (
+            lost_by_fleet(args.fleet, args.runs, **options)
+            if args.job is None
+            else lost_by_job(args.job, args.runs, **options)
+        )
     if args.html is not None:
         from forewarn.pipelines.recovery.lost_page import write_lost_page
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from forewarn.features.errors import InputError
 from forewarn.pipelines.recovery.job_life import JobLifeError, read_life
@@ -15,7 +15,13 @@ from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun, read_schedu
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.lost_time import account_for
 
-__all__ = ["lost_by_fleet", "lost_by_job"]
+__all__ = ["FindingTimes", "lost_by_fleet", "lost_by_job"]
+
+FindingTimes: TypeAlias = Callable[[Collection[str]], Sequence[int]]
+
+
+def _no_findings(_: Collection[str]) -> Sequence[int]:
+    return ()
 
 
 def lost_by_job(
@@ -23,7 +29,7 @@ def lost_by_job(
     runs: Path | None = None,
     *,
     gpus: int | None = None,
-    noticed: Sequence[int] = (),
+    finding_times: FindingTimes = _no_findings,
     zone: dt.tzinfo = dt.UTC,
 ) -> dict[str, Any]:
     """Return the report of a job.
@@ -35,8 +41,11 @@ def lost_by_job(
     runs : Path, optional
         File of the scheduler with the runs of this job alone, or of several, of which those count
         whose name or number is that of the folder.
-    gpus, noticed, zone
+    gpus, zone
         As in `read_life`.
+    finding_times : callable
+        Returns when the ledger's findings about jobs of some names were first reported. The first
+        one in a run ends its detection.
 
     Raises
     ------
@@ -48,8 +57,15 @@ def lost_by_job(
     chosen = _runs_of(name, scheduled)
     if runs is not None and not chosen:
         raise JobLifeError(f"{runs}: has no run of the job {name}, found {_names(scheduled)}.")
+    noticed = finding_times(_names_of_job(name, chosen))
     life = read_life(job, chosen, gpus=gpus, noticed=noticed, zone=zone)
     return job_report(name, account_for(life))
+
+
+def _names_of_job(name: str, runs: Sequence[ScheduledRun]) -> frozenset[str]:
+    """Return the names by which findings may call a job."""
+    of_scheduler = (each for run in runs for each in (run.job_id, run.name) if each)
+    return frozenset((name, name.partition(".")[0].removeprefix("slurm-"), *of_scheduler))
 
 
 def _runs_of(name: str, scheduled: Sequence[ScheduledRun]) -> list[ScheduledRun]:
@@ -70,6 +86,7 @@ def lost_by_fleet(
     runs: Path | None = None,
     *,
     gpus: int | None = None,
+    finding_times: FindingTimes = _no_findings,
     zone: dt.tzinfo = dt.UTC,
 ) -> dict[str, Any]:
     """Return the report of all jobs: the folders and logs in a folder, and the scheduler's.
@@ -79,7 +96,7 @@ def lost_by_fleet(
     Parameters
     ----------
     folder : Path
-    runs, gpus, zone
+    runs, gpus, finding_times, zone
         As in `lost_by_job`.
 
     Raises
@@ -98,7 +115,8 @@ def lost_by_fleet(
     with progress_bar(len(by_name), "reading jobs", "job") as bar:
         for name, own in by_name.items():
             try:
-                life = read_life(paths.get(name), own, gpus=gpus, zone=zone)
+                noticed = finding_times(_names_of_job(name, own))
+                life = read_life(paths.get(name), own, gpus=gpus, noticed=noticed, zone=zone)
                 lives[name] = account_for(life)
             except InputError as error:
                 unread[name] = str(error)

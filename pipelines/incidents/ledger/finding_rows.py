@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     func,
+    select,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -31,6 +32,7 @@ __all__ = [
     "FindingError",
     "add",
     "check",
+    "first_times_of_jobs",
     "read_findings",
     "update_repeats",
 ]
@@ -185,6 +187,12 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
     # A quote or backslash takes two characters inside a string.
     begin = text[: MAX_EVIDENCE_CHARS // 2 - 100]
     return json.dumps({"cut_from_bytes": len(text), "begin": begin}, separators=(",", ":"))
+
+
+def first_times_of_jobs(connection: Connection, jobs: Collection[str]) -> list[Nanoseconds]:
+    """Return when the findings about jobs were first reported, in order of time."""
+    times = select(table.c.first).where(table.c.job.in_(jobs)).order_by(table.c.first)
+    return [Nanoseconds(time) for time in connection.scalars(times)]
 
 
 def read_findings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -183,6 +183,11 @@ class Ledger(ActionLedger, BlockLedger, Audit):
                 add_heartbeat(connection, name, at)
         repeated = len(storable) - len(counted.conflicts) - len(added)
         return RecordedCounts(new=len(added), repeated=repeated)
+
+    def finding_times(self, jobs: Collection[str]) -> list[Nanoseconds]:
+        """Return when the findings about jobs were first reported, in order of time."""
+        with self.database.reading() as connection:
+            return finding_rows.first_times_of_jobs(connection, jobs)
 
     def open_incidents(self) -> list[Incident]:
         """Return the open incidents, oldest first."""

@@ -13,8 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.recovery import logged_progress
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.response.state.finding import Finding, FindingKind
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 GPUS = 16
@@ -218,6 +223,25 @@ def test_accounts_are_within_a_step_of_the_truth(
     seconds = _seconds(_lost(capsys, "--job", job, "--runs", runs))
     for use, expected in life.truth.items():
         assert seconds.get(use, 0) == pytest.approx(expected, abs=STEP)
+
+
+def test_a_finding_in_the_ledger_ends_detection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = _interrupted()
+    job, runs = life.write(tmp_path)
+    config = tmp_path / "forewarn.toml"
+    config.write_text("[respond]\n")
+    line = _lost(capsys, "--job", job, "--runs", runs)
+    hang = line["interruptions"][1]
+    stated = Nanoseconds(parse_moment(hang["at"]) - 600 * SECOND)
+    until = Nanoseconds(stated + 3_600 * SECOND)
+    named = ("diagnose", "verdict", FindingKind.DIAGNOSIS, "hang", "n1", stated, until)
+    with Ledger.open(ResponseSite.from_config(config).ledger_url) as ledger:
+        ledger.record_findings([Finding(*named, job="42")], now=stated)
+    line = _lost(capsys, "--job", job, "--runs", runs, "--config", config)
+    seconds = line["interruptions"][1]["seconds"]
+    assert (seconds["detect"], seconds["schedule"]) == (300, 600 + 60 + 120)
 
 
 def test_a_save_while_training_goes_on_costs_nothing(
