@@ -16,7 +16,12 @@ from typing import Any
 import pytest
 import yaml
 from tests.conftest import ROOT, skip_or_fail
-from tests.pipelines.incidents.schedulers.kubernetes.conftest import CACHE, KUBECONFIG, ROLE
+from tests.pipelines.incidents.schedulers.kubernetes.conftest import (
+    CACHE,
+    KUBECONFIG,
+    ROLE,
+    STEPS_ROLE,
+)
 
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.agent_policy import load_policy
@@ -116,7 +121,7 @@ def test_release_of_new_user_is_accepted_and_observes(
 
     config = f"{SEVERAL}[collector]\ncertificate = '/etc/forewarn-tls/tls.crt'\n"
     jobs = {name: {"enabled": True} for name in ("ingest", "retrain", "review")}
-    responder = {"replicas": 2, "act": True}
+    responder = {"replicas": 2, "act": True, "steps": True}
     tls, agent = {"secretName": "forewarn-tls"}, {"privileged": False}
     changed = release(config=config, jobs=jobs, responder=responder, tls=tls, agent=agent)
     assert changed["status"] == "deployed"
@@ -138,15 +143,18 @@ def test_prometheus_operator_gets_the_rules_and_all_services(
     assert {port["port"] for port in monitor["spec"]["endpoints"]} == {"http"}
 
 
-@pytest.mark.parametrize("act", [False, True])
-def test_rights_are_those_of_the_shipped_role(
-    render: Callable[..., list[dict[str, Any]]], act: bool
+@pytest.mark.parametrize(("act", "steps"), [(False, False), (True, False), (True, True)])
+def test_rights_are_those_of_the_shipped_roles(
+    render: Callable[..., list[dict[str, Any]]], act: bool, steps: bool
 ) -> None:
     _, shipped, *_ = yaml.safe_load_all(ROLE.read_text())
-    (role,) = [o for o in render(responder={"act": act}) if o["kind"] == "ClusterRole"]
+    more, *_ = yaml.safe_load_all(STEPS_ROLE.read_text())
+    objects = render(responder={"act": act, "steps": steps})
+    (role,) = [o for o in objects if o["kind"] == "ClusterRole"]
     reading = [r for r in shipped["rules"] if set(r["verbs"]) <= {"get", "list"}]
     assert 0 < len(reading) < len(shipped["rules"])
-    assert role["rules"] == (shipped["rules"] if act else reading)
+    expected = shipped["rules"] if act else reading
+    assert role["rules"] == expected + (more["rules"] if steps else [])
 
 
 @pytest.mark.parametrize("privileged", [False, True])
@@ -238,4 +246,5 @@ def test_chart_is_clean_and_complete(helm: Any, tmp_path: Path) -> None:
     archive = helm.package(str(CHART), destination=str(tmp_path))
     with helm.Chart.load(archive) as chart:  # links to files outside of it are resolved
         files = {item["name"]: item["data"] for item in chart.files}
-    assert {"files/forewarn.rules.yml", "files/forewarn-role.yaml"} <= files.keys()
+    names = {"forewarn.rules.yml", "forewarn-role.yaml", "forewarn-steps-role.yaml"}
+    assert {f"files/{name}" for name in names} <= files.keys()
