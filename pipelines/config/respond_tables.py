@@ -63,6 +63,7 @@ class PoolTable(StrictTable):
     killed_jobs: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 1
     avoided: Part = 0.25
     needs_spare: bool = False
+    device_taints: bool = False
     replace: Literal["propose", "act"] = "propose"
     steps: dict[Literal["reset", "restart", "replace"], StepTable] = Field(default_factory=dict)
 
@@ -70,6 +71,11 @@ class PoolTable(StrictTable):
     def _check(self) -> Self:
         if self.partition and self.selector:
             raise ValueError("`partition` and `selector` exclude each other, expected one of them")
+        if self.device_taints and self.steps:
+            raise ValueError(
+                "`device_taints` and `steps` exclude each other, expected one of them: a step "
+                "needs the whole node"
+            )
         if self.selector and not all("=" in term for term in self.selector.split(",")):
             raise ValueError(
                 f"`selector` is {self.selector!r}, expected LABEL=VALUE, several joined by commas"
@@ -173,6 +179,12 @@ class RespondTable(StrictTable):
             raise ValueError(
                 f"`respond.pools.{acting[0]}` has mode {self.pools[acting[0]].mode!r} and "
                 "`respond.driver` is 'none', expected 'slurm' or 'kubernetes'"
+            )
+        tainting = [name for name, table in self.pools.items() if table.device_taints]
+        if tainting and self.driver != "kubernetes":
+            raise ValueError(
+                f"`respond.pools.{tainting[0]}.device_taints` is true and `respond.driver` is "
+                f"{self.driver!r}, expected 'kubernetes'"
             )
         without = [name for name, table in self.pools.items() if not table.selector]
         if without and self.driver == "kubernetes":

@@ -118,10 +118,10 @@ def reversible_outages(context: LimitContext) -> list[CountedOutage]:
     # A mark without an action is a drain by forewarn too, such as after the loss of a ledger.
     actions = {(other.machine, other.id): other for other in context.others}
     certain = {key for key, other in actions.items() if is_certain_cause(other.cause)}
-    machines = [m for m in context.machines.values() if m.action is not None]
+    marks = {m.name: {(m.name, number) for number in m.actions} for m in context.machines.values()}
     return _collect_outages(
         context,
-        [machine for machine in machines if (machine.name, machine.action) not in certain],
+        [machine for name, machine in context.machines.items() if marks[name] - certain],
         [other for key, other in actions.items() if key not in certain],
     )
 
@@ -129,8 +129,8 @@ def reversible_outages(context: LimitContext) -> list[CountedOutage]:
 def unexplained_mark_expiries(context: LimitContext) -> list[Nanoseconds | None]:
     """Return until when each drain counts that was made before the ledger was lost."""
     known = {(other.machine, other.id) for other in context.others}
-    marked = [m for m in context.machines.values() if m.out and m.action is not None]
-    since = [m.reason_at for m in marked if (m.name, m.action) not in known]
+    marks = [(m, number) for m in context.machines.values() if m.impaired for number in m.actions]
+    since = [m.reason_at if m.out else None for m, number in marks if (m.name, number) not in known]
     ends = [None if at is None else Nanoseconds(at + context.limits.refill) for at in since]
     return [end for end in ends if end is None or end > context.now]
 
@@ -140,16 +140,22 @@ def _collect_outages(
 ) -> list[CountedOutage]:
     outages = {
         machine.name: CountedOutage(
-            machine.name, machine.pool, machine.rack, frozenset(machine.jobs), None
+            machine.name, machine.pool, machine.rack, _jobs_out(machine), None
         )
         for machine in machines
-        if machine.out and machine.gpus > 0
+        if machine.impaired and machine.gpus > 0
     }
     for other in sorted(actions, key=lambda action: action.open, reverse=True):
         if other.step.isolates and (other.open or context.counts_against_rate(other)):
             outages[other.machine] = _with_action(outages.get(other.machine), other, context)
     outages.pop(context.action.machine, None)
     return list(outages.values())
+
+
+def _jobs_out(machine: Machine) -> frozenset[str]:
+    """Return the jobs of a machine, or those on its GPUs that are out of service."""
+    by_gpu = (job for jobs in machine.device_actions.values() for job in jobs)
+    return frozenset(machine.jobs if machine.out else by_gpu)
 
 
 def _with_action(

@@ -265,7 +265,8 @@ def _already_handled(
 ) -> tuple[Ruling, Blocker] | None:
     """Return the action that is active on this machine, or has answered all these findings."""
     for action in situation.recent:
-        if action.machine == incident.machine and action.open:
+        spared = action.spares(situation.fleet.get(action.machine), incident.gpu_serial)
+        if action.machine == incident.machine and action.open and not spared:
             if action.step.isolates:
                 return _already_drained(action, incident, remediation, situation)
             if action.step is remediation.step:

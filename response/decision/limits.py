@@ -88,7 +88,7 @@ def high_outage_alert(fleet: Iterable[Machine], pools: Iterable[str], *, share: 
     """
     machines = [machine for machine in fleet if machine.gpus > 0]
     sizes = Counter(machine.pool for machine in machines)
-    out = Counter(machine.pool for machine in machines if machine.out)
+    out = Counter(machine.pool for machine in machines if machine.impaired)
     names = [name for name in pools if out[name] > max(1, share * sizes[name])]
     if not names:
         return ""
@@ -106,9 +106,10 @@ def _longest_blocker(blockers: Iterable[Blocker]) -> Blocker | None:
 
 
 def _out_already(context: LimitContext) -> Blocker | None:
-    name = context.action.machine
+    name, serial = context.action.machine, context.action.gpu_serial
     for other in context.others:
-        if other.machine == name and other.open and other.step.isolates:
+        spared = other.spares(context.machines.get(name), serial)
+        if other.machine == name and other.open and other.step.isolates and not spared:
             return Blocker(f"action {other.id} already drains {name}", None, BlockerKind.HANDLED)
     if name in context.machines and context.machines[name].out:
         return Blocker(f"{name} is out of service already", None, BlockerKind.OUT)

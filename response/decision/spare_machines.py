@@ -45,4 +45,4 @@ def find_spare_shortage(machine: Machine, situation: Situation) -> str:
 
 
 def _is_spare(machine: Machine) -> bool:
-    return machine.gpus > 0 and not machine.out and not machine.jobs and not machine.avoided
+    return machine.gpus > 0 and not machine.impaired and not machine.jobs and not machine.avoided

@@ -93,22 +93,29 @@ def job_notices(
         Active ones.
     situation : Situation
     """
-    common = [*map(_from_action, actions), *(_from_decision(i, d, situation) for i, d in decided)]
-    entries: list[tuple[MachineNotice, str | None]] = [
-        (entry, None) for entry in filter(None, common)
+    entries = [
+        *((_from_action(action), _affected_jobs(action, situation)) for action in actions),
+        *((_from_decision(i, d, situation), None) for i, d in decided),
+        *((_from_block(block), (block.job,)) for block in blocks),
     ]
-    entries += [(_from_block(block), block.job) for block in blocks]
     order = list(NoticeState)
     by_job: defaultdict[str, dict[str, MachineNotice]] = defaultdict(dict)
-    for entry, job in sorted(entries, key=lambda pair: order.index(pair[0].state)):
+    known = [(entry, jobs) for entry, jobs in entries if entry is not None]
+    for entry, jobs in sorted(known, key=lambda pair: order.index(pair[0].state)):
         machine = situation.fleet.get(entry.machine)
         for name in machine.jobs if machine else ():
-            if job in (None, name):
+            if jobs is None or name in jobs:
                 by_job[name][entry.machine] = entry  # the most urgent one is the last
     return [
         JobNotice(job, tuple(entry for _, entry in sorted(by_job[job].items())))
         for job in sorted(by_job)
     ]
+
+
+def _affected_jobs(action: Action, situation: Situation) -> tuple[str, ...] | None:
+    """Return the jobs on the GPU that an action has taken out; None if it is not only a GPU."""
+    machine = situation.fleet.get(action.machine)
+    return None if machine is None else machine.device_actions.get(action.id)
 
 
 def _from_block(block: JobBlock) -> MachineNotice:

@@ -85,12 +85,12 @@ def reconcile(
 
 
 def stale_marks(fleet: Iterable[Machine], open_actions: Iterable[int]) -> list[Machine]:
-    """Return machines that carry the mark of an ended action, to remove it.
+    """Return machines that carry marks of ended actions, to remove them.
 
     A scheduler may carry out a call long after it failed to answer.
     """
     numbers = set(open_actions)
-    return [m for m in fleet if m.action is not None and m.action not in numbers]
+    return [m for m in fleet if m.actions - numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ def _next_transition(tracked: TrackedAction, reading: _SchedulerReading) -> Acti
     if machine is None and reading.lasting and tracked.controller in ("", reading.controller):
         sent = action.state is not ActionState.INTENDED
         state = ActionState.RELEASED if sent else ActionState.EXPIRED
-        return ActionTransition(action, state, detail=f"{REPLACED}: the machine is gone")
+        call = DriverCall.UNDO if sent else None  # a mark of its GPU is no part of the machine
+        return ActionTransition(action, state, call, detail=f"{REPLACED}: the machine is gone")
     if machine is None:
         return ActionTransition(
             action, action.state, detail="the scheduler does not list the machine"
@@ -145,7 +146,8 @@ def _next_transition(tracked: TrackedAction, reading: _SchedulerReading) -> Acti
 def _is_applied(action: Action, machine: Machine) -> bool:
     if action.step is Step.AVOID:
         return machine.avoided
-    return machine.out and machine.action == action.id
+    by_device = action.id in machine.device_actions
+    return by_device or (machine.out and machine.action == action.id)
 
 
 def _taken_by_others(action: Action, machine: Machine) -> bool:
@@ -154,18 +156,26 @@ def _taken_by_others(action: Action, machine: Machine) -> bool:
 
 
 def _drained_or_holding(action: Action, machine: Machine) -> ActionState:
+    if action.id in machine.device_actions:
+        empty = not machine.device_actions[action.id]
+        return ActionState.DRAINED if empty else ActionState.HOLDING
     empty = not machine.jobs and machine.state is not ServiceState.DRAINING
     is_drained = action.step.isolates and empty and machine.state is not ServiceState.UNKNOWN
     return ActionState.DRAINED if is_drained else ActionState.HOLDING
+
+
+def _read_back(action: Action, machine: Machine) -> ActionTransition:
+    mark = "one GPU" if action.id in machine.device_actions else machine.reason
+    detail = f"read back: {mark}" if mark else "read back"
+    state = _drained_or_holding(action, machine)
+    return ActionTransition(action, state, detail=detail, confirmed=True)
 
 
 def _intended(
     action: Action, machine: Machine, stopped: bool, now: Nanoseconds
 ) -> ActionTransition:
     if _is_applied(action, machine):  # it was sent, and the process ended before that was written
-        return ActionTransition(
-            action, _drained_or_holding(action, machine), detail="read back", confirmed=True
-        )
+        return _read_back(action, machine)
     if _taken_by_others(action, machine):
         words = f"drained externally first: {machine.reason}"
         return ActionTransition(action, ActionState.EXPIRED, detail=words)
@@ -181,9 +191,7 @@ def _intended(
 def _sent(action: Action, machine: Machine, stopped: bool, now: Nanoseconds) -> ActionTransition:
     """Repeat the call until the scheduler shows it: without an answer its result is unknown."""
     if _is_applied(action, machine):
-        return ActionTransition(
-            action, _drained_or_holding(action, machine), detail="read back", confirmed=True
-        )
+        return _read_back(action, machine)
     if _taken_by_others(action, machine):
         words = f"drained externally first: {machine.reason}"
         return ActionTransition(action, ActionState.FAILED, detail=words)
@@ -283,14 +291,15 @@ def _with_eviction(
     if transition.state is not ActionState.HOLDING or transition.call or machine is None:
         return transition
     reached = action.mode is DrainMode.NOW or now >= action.valid_until
-    if action.mode in (None, DrainMode.FINISH, DrainMode.MOVED) or not reached or not machine.jobs:
+    jobs = machine.jobs_under(action.id)
+    if action.mode in (None, DrainMode.FINISH, DrainMode.MOVED) or not reached or not jobs:
         return transition
     if forbidden:
         return replace(transition, detail=f"no job is ended: {forbidden}")
     pool = pools.get(action.pool)
     if pool is None:
         return replace(transition, detail=f"no job is ended: pool {action.pool} has no rules")
-    blocker = find_eviction_blocker(action, len(machine.jobs), pool=pool, recent=recent, now=now)
+    blocker = find_eviction_blocker(action, len(jobs), pool=pool, recent=recent, now=now)
     if blocker is not None:
         return replace(transition, detail=f"no job is ended: {blocker.reason}")
-    return replace(transition, call=DriverCall.EVICT, jobs=machine.jobs, detail="jobs are ended")
+    return replace(transition, call=DriverCall.EVICT, jobs=jobs, detail="jobs are ended")

@@ -30,7 +30,7 @@ def find_unknown_marks(machines: Iterable[Machine], actions: Collection[Action])
     return [
         machine
         for machine in machines
-        if (machine.action is not None and (machine.name, machine.action) not in known)
+        if any((machine.name, number) not in known for number in machine.actions)
         or (machine.avoided and machine.name not in avoided)
     ]
 

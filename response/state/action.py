@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["ENDED_STATES", "Action", "ActionState"]
@@ -93,6 +94,19 @@ class Action:
     def open(self) -> bool:
         """Tell whether the action has not ended."""
         return self.state not in ENDED_STATES
+
+    def spares(self, machine: Machine | None, gpu_serial: str | None) -> bool:
+        """Tell whether the action has taken out only another GPU of its machine than this one.
+
+        Parameters
+        ----------
+        machine : Machine or None
+            The machine of the action, as just read.
+        gpu_serial : str or None
+            None stands for the machine itself.
+        """
+        only_gpu = machine is not None and self.id in machine.device_actions
+        return only_gpu and (gpu_serial is None or gpu_serial != self.gpu_serial)
 
     @property
     def started(self) -> bool:

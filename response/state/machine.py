@@ -60,6 +60,9 @@ class Machine:
         Problems that others report about its hardware, with their text, by name.
     blocked : bool
         Whether forewarn blocks it for some job, which counts as `avoided` for the limits.
+    device_actions : mapping of int to tuple of str
+        Jobs on the GPU, by number of the action that has taken one GPU out of service, and not the
+        machine.
     unfinished : int or None
         Number of the action whose mark is incomplete or only partly removed: `apply` or `undo` is
         called again.
@@ -82,11 +85,27 @@ class Machine:
     problems: Mapping[str, str] = field(default_factory=dict)
     unfinished: int | None = None
     blocked: bool = False
+    device_actions: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def out(self) -> bool:
         """Tell whether the machine is out of service, for any reason."""
         return self.state is not ServiceState.IN_SERVICE
+
+    @property
+    def impaired(self) -> bool:
+        """Tell whether the machine or one of its GPUs is out of service; limits count machines."""
+        return self.out or bool(self.device_actions)
+
+    @property
+    def actions(self) -> frozenset[int]:
+        """Numbers of all actions whose marks the machine or one of its GPUs carries."""
+        own = () if self.action is None else (self.action,)
+        return frozenset((*self.device_actions, *own))
+
+    def jobs_under(self, action: int) -> tuple[str, ...]:
+        """Return the jobs that an action affects: those on its GPU, or all of the machine."""
+        return self.device_actions.get(action, self.jobs)
 
     @property
     def action(self) -> int | None:

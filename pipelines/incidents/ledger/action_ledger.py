@@ -15,6 +15,7 @@ from forewarn.response.follow_up.action_transition import TrackedAction
 from forewarn.response.score.scored_alert import StateTimes
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.decision import Decision
+from forewarn.response.state.machine import Machine
 
 __all__ = ["ActionLedger"]
 
@@ -72,6 +73,7 @@ class ActionLedger:
         check: Callable[[Sequence[Action]], Refusal | None],
         *,
         who: str = "forewarn",
+        machine: Machine | None = None,
     ) -> Action | Refusal | None:
         """Record a new action, if the limits permit it in the same transaction.
 
@@ -83,6 +85,8 @@ class ActionLedger:
             Takes all open actions and those that changed in the 8 days before `action.at`. If it
             returns a refusal, nothing is recorded. No other action can be recorded while it runs.
         who : str
+        machine : Machine or None, optional
+            As just read: an action that holds only another of its GPUs does not drain it.
 
         Returns
         -------
@@ -94,7 +98,7 @@ class ActionLedger:
             recent = action_rows.recent(
                 connection, Nanoseconds(action.at - LIMIT_LOOKBACK), with_open=True
             )
-            same_step = action_rows.find_same_step(recent, action)
+            same_step = action_rows.find_same_step(recent, action, machine)
             if same_step is not None and same_step.incident == action.incident:
                 return None
             refusal = check(recent)  # for an action of another incident, the refusal is the blocker

@@ -19,6 +19,7 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import actions
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
 from forewarn.response.follow_up.action_transition import TrackedAction
 from forewarn.response.state.action import ENDED_STATES, Action, ActionState
+from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = [
@@ -64,14 +65,18 @@ def add(connection: Connection, intended: Action, *, who: str) -> Action:
     return replace(intended, id=number, changed_at=at, state=state, version=0)
 
 
-def find_same_step(recent: Sequence[Action], intended: Action) -> Action | None:
+def find_same_step(
+    recent: Sequence[Action], intended: Action, machine: Machine | None
+) -> Action | None:
     """Return the open action that already does what is intended for a machine.
 
-    A machine is drained once, whatever the cause. A milder step is taken once as well.
+    A machine is drained once, whatever the cause, and each of its GPUs. A milder step is taken once
+    as well.
     """
     for other in recent:
         same_step = other.step is intended.step or (other.step.isolates and intended.step.isolates)
-        if other.open and other.machine == intended.machine and same_step:
+        spared = other.spares(machine, intended.gpu_serial)
+        if other.open and other.machine == intended.machine and same_step and not spared:
             return other
     return None
 

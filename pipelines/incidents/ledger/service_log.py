@@ -46,7 +46,7 @@ def record_service(
     gap = before is None or now - before > longest
     with ledger.database.writing() as connection:
         for machine in machines:
-            seen = (not machine.out, bool(machine.jobs))
+            seen = (not machine.impaired, bool(machine.jobs))
             query = select(services).where(services.c.machine == machine.name)
             last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
             if last is not None and _is_unchanged(last, seen, now, gap=gap):

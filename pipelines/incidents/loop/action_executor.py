@@ -109,11 +109,10 @@ def remove_stale_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machin
     A scheduler that gave no answer may set a mark much later.
     """
     for machine in machines:
-        action = None if machine.action is None else ledger.action(machine.action)
-        if action is not None and action.machine == machine.name and not action.open:
-            _attempt(
-                partial(driver.undo, action), f"{machine.name}: stale mark not removed, will retry"
-            )
+        for action in map(ledger.action, sorted(machine.actions)):
+            if action is not None and action.machine == machine.name and not action.open:
+                call = partial(driver.undo, action)
+                _attempt(call, f"{machine.name}: stale mark not removed, will retry")
 
 
 def finish_marks(ledger: Ledger, driver: Driver, machines: Iterable[Machine]) -> None:
@@ -201,11 +200,10 @@ def _apply(ledger: Ledger, driver: Driver, action: Action, *, why: str, now: Nan
 
 
 def _notify_jobs(driver: Driver, machine: Machine, action: Action) -> None:
-    if machine.jobs and action.step.isolates:
+    jobs = machine.jobs_under(action.id)
+    if jobs and action.step.isolates:
         message = f"forewarn drains {machine.name} ({action.cause}), mode {action.mode}"
-        _attempt(
-            lambda: driver.notify(machine.jobs, message), f"{machine.name}: jobs were not notified"
-        )
+        _attempt(lambda: driver.notify(jobs, message), f"{machine.name}: jobs were not notified")
 
 
 def _attempt(call: Callable[[], None], message: str) -> str:

@@ -30,6 +30,7 @@ def kubernetes_driver(table: RespondTable, folder: Path) -> KubernetesDriver:
             cluster.problem_conditions,
         ),
         cluster.system_namespaces,
+        frozenset(name for name, pool in table.pools.items() if pool.device_taints),
     )
 
 

@@ -165,8 +165,10 @@ class Responder:
         self._close(now)
         diagnose_verdicts(self.site, gathered.statements, now)
         if self.driver is not None and any(d.decision.ruling is Ruling.ACT for d in decided):
-            self._follow(self._read(now), clocks)
-        self._serve_jobs(decided, situation)
+            fleet = self._read(now)
+            self._follow(fleet, clocks)
+        machines = {machine.name: machine for machine in fleet.machines}
+        self._serve_jobs(decided, replace(situation, fleet=machines))
         patterns = self.site.table.foreign_failures
         names = self.site.settings.records.names
         write_ledger_labels(self.site.records, self.ledger, patterns, now=now, names=names)
@@ -482,7 +484,7 @@ class Responder:
                 certain=rests_on_certain_damage(decision, incident),
             )
 
-        recorded = self.ledger.act(action, check, who=decision.who)
+        recorded = self.ledger.act(action, check, who=decision.who, machine=machine)
         if isinstance(recorded, Blocker):
             reason = f"{decision.reason}; blocked by: {recorded.reason}"
             held = replace(decision, ruling=Ruling.HOLD, reason=reason, until=recorded.until)

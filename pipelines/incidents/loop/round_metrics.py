@@ -83,7 +83,7 @@ def set_machines(
     """
     machines = {machine.name: machine for machine in fleet}
     counted = [m for m in machines.values() if m.gpus > 0 and m.pool in pools]
-    out = [machine for machine in counted if machine.out]
+    out = [machine for machine in counted if machine.impaired]
     no_size = {(state, pool): 0 for state in MACHINES.labels["state"] for pool in pools}
     no_owner = {(owner, pool): 0 for owner in MACHINES_OUT.labels["owner"] for pool in pools}
     sizes = Counter(("all", machine.pool or "") for machine in counted)
@@ -92,8 +92,12 @@ def set_machines(
     causes = {action.id: str(cause_group(action.cause)) for action in open_actions}
     gpus_out = {(cause, pool): 0 for cause in GPUS_OUT.labels["cause"] for pool in pools}
     for machine in out:
-        known = "external" if machine.action is None else causes.get(machine.action, "other")
-        gpus_out[known, machine.pool or ""] += machine.gpus
+        if machine.out:
+            known = "external" if machine.action is None else causes.get(machine.action, "other")
+            gpus_out[known, machine.pool or ""] += machine.gpus
+            continue
+        for number in machine.device_actions:
+            gpus_out[causes.get(number, "other"), machine.pool or ""] += 1
     metrics.replace(MACHINES, no_size | sizes)
     metrics.replace(MACHINES_OUT, no_owner | owners)
     metrics.replace(GPUS_OUT, gpus_out)
@@ -105,13 +109,14 @@ def set_machines(
 
 
 def _owner(machine: Machine) -> str:
-    return "other" if machine.action is None else "forewarn"
+    external = machine.out and machine.action is None
+    return "other" if external else "forewarn"
 
 
 def _lacks_mark(action: Action, machine: Machine | None) -> bool:
     if action.state not in _MARKED or not action.step.isolates:
         return False
-    return machine is None or machine.action != action.id
+    return machine is None or action.id not in machine.actions
 
 
 def set_waits(
@@ -132,7 +137,7 @@ def set_waits(
             if finding.key in decision.findings and is_certain(finding)
         }
         fatal[decision.ruling] |= {
-            name for name in damaged if name in fleet and not fleet[name].out
+            name for name in damaged if name in fleet and not fleet[name].impaired
         }
     metrics.replace(FATAL_IN_SERVICE, {(ruling,): len(names) for ruling, names in fatal.items()})
     waits: dict[tuple[str, ...], float] = {}

@@ -30,13 +30,17 @@ def read_unknown_marks(
     """
     recent = ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
     actions = {action.id: action for action in (*recent, *ledger.open_actions())}
-    numbers = {machine.action for machine in machines if machine.action is not None}
+    numbers = {number for machine in machines for number in machine.actions}
     older = [ledger.action(number) for number in sorted(numbers - actions.keys())]
     return find_unknown_marks(machines, [*actions.values(), *filter(None, older)])
 
 
 def _mark(machine: Machine) -> str:
-    return machine.reason if machine.action is not None else "avoided: raised node weight"
+    if machine.action is not None:
+        return machine.reason
+    if machine.device_actions:
+        return f"device taints of actions {', '.join(map(str, sorted(machine.device_actions)))}"
+    return "avoided: raised node weight"
 
 
 def mark_line(machine: Machine) -> dict[str, Any]:

@@ -346,3 +346,19 @@ def test_high_outage_share_raises_alert() -> None:
         "more than 8% of the machines of pool train are out of service, for any reason"
     )
     assert high_outage_alert(fleet(100, out=tuple(range(9))), ["infer"], share=0.08) == ""
+
+
+def test_drained_gpu_counts_as_its_machine() -> None:
+    machines = fleet(10)
+    machines[1] = replace(machines[1], device_actions={1: ()})
+    other = ours(1, "n1", gpu_serial="a")
+    limits = replace(LOOSE, machines=1)
+    assert blocked_by(machines, other, limits=limits) is not None
+    for serial, expected in (("a", True), ("b", False), (None, False)):  # the same machine
+        blocker = blocked_by(machines, other, limits=limits, machine="n1", gpu_serial=serial)
+        assert (blocker is not None) is expected
+    unexplained = blocked_by(machines, limits=limits)  # after the loss of the ledger
+    assert unexplained is not None
+    assert high_outage_alert(machines[:2], ["train"], share=0.1) == ""
+    machines[2] = replace(machines[2], device_actions={2: ()})
+    assert "more than 10%" in high_outage_alert(machines, ["train"], share=0.1)

@@ -299,7 +299,7 @@ def test_vanished_machine_ends_its_action() -> None:
     gone = transition(DRAIN, None, lasting=True)
     assert (gone.state, gone.call, gone.detail) == (
         ActionState.RELEASED,
-        None,
+        DriverCall.UNDO,  # removes the mark of one of its GPUs
         "replaced_by_other: the machine is gone",
     )
     intended = replace(DRAIN, state=ActionState.INTENDED)
@@ -331,3 +331,29 @@ def test_marks_removed_together_are_overridden() -> None:
             lasting=lasting,
         )
         assert {transition.state for transition in transitions} == {expected}
+
+
+# --- one GPU --------------------------------------------------------------------------------------
+
+GPU_OUT = replace(SERVES, jobs=("a", "b"), device_actions={17: ("a",)})
+
+
+def test_action_on_one_gpu_follows_the_jobs_of_that_gpu() -> None:
+    sent = replace(DRAIN, state=ActionState.SENT)
+    assert outcome(sent, GPU_OUT) == (ActionState.HOLDING, None)
+    assert transition(sent, GPU_OUT).detail == "read back: one GPU"
+    assert outcome(DRAIN, replace(GPU_OUT, device_actions={17: ()})) == (ActionState.DRAINED, None)
+    assert outcome(DRAIN, SERVES) == (ActionState.OVERRIDDEN, None)
+    ended = transition(replace(DRAIN, mode=DrainMode.NOW), GPU_OUT)
+    assert (ended.call, ended.jobs) == (DriverCall.EVICT, ("a",))
+
+
+def test_actions_on_gpu_and_machine_are_both_held() -> None:
+    machine = replace(GPU_OUT, state=ServiceState.DRAINING, reason="forewarn:18 xid 79")
+    for action in (DRAIN, replace(DRAIN, id=18)):
+        assert transition(action, machine).state is ActionState.HOLDING
+
+
+def test_mark_of_an_ended_action_on_one_gpu_is_stale() -> None:
+    assert stale_marks([GPU_OUT], [17]) == []
+    assert stale_marks([GPU_OUT], [18]) == [GPU_OUT]

@@ -67,8 +67,12 @@ class ApiServer:
     timeout: float = 15.0
     _connection: client.ApiClient | None = field(default=None, repr=False)
 
-    def read_all(self, path: str, **query: str) -> tuple[list[Json], Nanoseconds | None]:
+    def read_all(
+        self, path: str, *, missing_ok: bool = False, **query: str
+    ) -> tuple[list[Json], Nanoseconds | None]:
         """Return all objects of a list, page by page, and the server's time of the first page.
+
+        With `missing_ok` a kind that the server does not know has no objects.
 
         Raises
         ------
@@ -81,11 +85,12 @@ class ApiServer:
         clock, token = None, ""
         while True:
             page, at = self._request(
-                "GET", path, {**query, "limit": str(_PAGE_ITEMS), "continue": token}
+                *("GET", path, {**query, "limit": str(_PAGE_ITEMS), "continue": token}),
+                missing_ok=missing_ok,
             )
             items += page.get("items") or []
             clock = at if clock is None else clock
-            token = page["metadata"].get("continue") or ""
+            token = page.get("metadata", {}).get("continue") or ""
             if not token:
                 return items, clock
 

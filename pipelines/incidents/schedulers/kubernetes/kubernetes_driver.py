@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import (
@@ -20,6 +20,11 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.api_server import (
     ApiServer,
     ConflictError,
     Json,
+)
+from forewarn.pipelines.incidents.schedulers.kubernetes.device_marks import (
+    DeviceReading,
+    DeviceTaints,
+    NoSingleDeviceError,
 )
 from forewarn.pipelines.incidents.schedulers.kubernetes.disruption_hold import (
     HOLD_LABEL,
@@ -55,6 +60,7 @@ from forewarn.pipelines.incidents.schedulers.kubernetes.step_resources import (
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import Action
+from forewarn.response.state.machine import Machine
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["KubernetesDriver"]
@@ -77,6 +83,8 @@ class KubernetesDriver:
     reading : NodeReading
     system_namespaces : tuple of str
         Patterns of namespaces whose pods are neither jobs nor evicted.
+    device_pools : frozenset of str
+        Pools of forewarn of which one GPU may be taken out of service, and not its node.
     waits : tuple of float
         Seconds before each further try to evict a pod that a disruption budget protects.
     clock : Clock
@@ -85,6 +93,7 @@ class KubernetesDriver:
     server: ApiServer
     reading: NodeReading
     system_namespaces: tuple[str, ...]
+    device_pools: frozenset[str] = frozenset()
     waits: tuple[float, ...] = (1.0, 2.0, 4.0)
     clock: Clock = field(default_factory=SystemClock)
     name: str = "kubernetes"
@@ -105,10 +114,14 @@ class KubernetesDriver:
             controller = str(cluster["metadata"]["uid"])
             jobs = jobs_by_node(pods, self.system_namespaces)
             moved = {pod["spec"].get("nodeName") for pod in pods if is_moved_by_kueue(pod)}
+            devices = self._devices.read()
             machines = tuple(
-                self.reading.machine(node, jobs.get(name, ()), moves_jobs=name in moved)
+                self._with_devices(machine, devices, pods)
                 for node in nodes
                 for name in [node["metadata"]["name"]]
+                for machine in [
+                    self.reading.machine(node, jobs.get(name, ()), moves_jobs=name in moved)
+                ]
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise DriverError(f"the API server's answer is unreadable: {error!r}") from None
@@ -119,7 +132,7 @@ class KubernetesDriver:
     def apply(self, action: Action, *, why: str) -> None:
         """Mark a node by a taint; take it out of service unless it is only to be avoided.
 
-        The condition is set first: if that right is missing, nothing else is changed.
+        In `device_pools` the GPU is taken out alone if it can be, by a device taint rule.
 
         Raises
         ------
@@ -128,12 +141,22 @@ class KubernetesDriver:
         DriverError
             If the server refused, or the node is drained externally.
         """
+        if action.pool in self.device_pools and action.step.isolates:
+            node = self._node(action.machine)
+            if node is not None and marked_by(node, OUT_TAINT) is None:
+                self._refuse_external(node)
+                try:
+                    self._devices.apply(action, node, why)
+                    return
+                except NoSingleDeviceError as error:
+                    why = f"whole node ({error}): {why}"
+        self._mark_node(action, why)
+
+    def _mark_node(self, action: Action, why: str) -> None:
+        """Mark a node; the condition is set first: without that right nothing is changed."""
 
         def patch(node: Json) -> Json:
-            external = self.reading.external(node)
-            if marked_by(node, OUT_TAINT) is None and external is not None:
-                who = f" by {external.who}" if external.who else ""
-                raise DriverError(f"{action.machine} is drained externally{who}: {external.why}")
+            self._refuse_external(node)
             if condition_action(node) != action.id:
                 self._set_condition(action, why)
             return mark_patch(node, action, why)
@@ -141,7 +164,7 @@ class KubernetesDriver:
         self._change(action.machine, patch, missing_ok=False)
 
     def reserve(self, action: Action) -> None:
-        """Confirm that a node is drained by this action and empty.
+        """Confirm that a node, or the GPU of the action alone, is drained by this action and empty.
 
         The taint stays, and pods of the check tolerate it, so no other pod comes before them.
 
@@ -150,9 +173,10 @@ class KubernetesDriver:
         DriverError
             As in `apply`, and if the node is not empty, or not drained by the action.
         """
-        node = self._node(action.machine)
-        if node is None or marked_by(node, OUT_TAINT) != action.id or self._pods(action.machine):
-            raise DriverError(f"{action.machine} is not drained by action {action.id}, or has jobs")
+        if self._devices.holders(action) is None:
+            self._require_empty_node(action)
+        elif self._pods_of(action):
+            raise DriverError(f"the GPU of {action.machine} that action {action.id} holds has jobs")
 
     def carry_out(self, action: Action, step: Step) -> None:
         """Create the resource by which NVSentinel resets the GPUs of a node or reboots it.
@@ -164,7 +188,7 @@ class KubernetesDriver:
         DriverError
             As in `reserve`, and if NVSentinel is not installed.
         """
-        self.reserve(action)
+        self._require_empty_node(action)
         create_step_resource(self.server, action, step)
 
     def step_result(self, action: Action, step: Step, *, overdue: bool) -> StepResult | None:
@@ -193,15 +217,12 @@ class KubernetesDriver:
         DriverError
             If the node is not drained by the action, or a budget protects a pod.
         """
-        node = self._node(action.machine)
-        if node is None or marked_by(node, OUT_TAINT) != action.id:
-            raise DriverError(f"{action.machine} is not drained by action {action.id}")
-        pods = [pod for pod in self._pods(action.machine) if self._job(pod) in jobs]
+        pods = [pod for pod in self._pods_of(action) if self._job(pod) in jobs]
         delete = action.mode is DrainMode.NOW
         evict_pods(self.server, pods, delete=delete, waits=self.waits)
 
     def undo(self, action: Action) -> None:
-        """Remove the mark of an action from a node; a cordon that others have set is kept.
+        """Remove the marks of an action; a cordon that others have set is kept.
 
         Raises
         ------
@@ -217,6 +238,7 @@ class KubernetesDriver:
                 raise DriverError(f"{action.machine} is in a driver upgrade")
             return body
 
+        self._devices.remove(action)
         node = self._change(action.machine, patch, missing_ok=True)
         if node is not None and condition_action(node) == action.id:
             self._set_condition(action, None)
@@ -296,6 +318,43 @@ class KubernetesDriver:
     def include(self, job: str, machine: str) -> None:
         """Do nothing: nothing was excluded."""
 
+    # --- one GPU ----------------------------------------------------------------------------------
+
+    @property
+    def _devices(self) -> DeviceTaints:
+        return DeviceTaints(self.server, self.device_pools)
+
+    def _with_devices(
+        self, machine: Machine, devices: DeviceReading, pods: Sequence[Json]
+    ) -> Machine:
+        """Add the GPUs of a node that actions have taken out; DRA drivers count GPUs, too."""
+        actions = {
+            number: tuple(
+                sorted(
+                    {
+                        job
+                        for p in pods
+                        if p["metadata"]["uid"] in uids
+                        for job in [self._job(p)]
+                        if job
+                    }
+                )
+            )
+            for number, uids in devices.pods_by_action.get(machine.name, {}).items()
+        }
+        gpus = machine.gpus or devices.gpus.get(machine.name, 0)
+        return replace(machine, gpus=gpus, device_actions=actions)
+
+    def _pods_of(self, action: Action) -> Sequence[Json]:
+        """Return the pods of jobs on the GPU or the node that an action has drained."""
+        pods, uids = self._pods(action.machine), self._devices.holders(action)
+        if uids is not None:
+            return [pod for pod in pods if pod["metadata"]["uid"] in uids]
+        node = self._node(action.machine)
+        if node is None or marked_by(node, OUT_TAINT) != action.id:
+            raise DriverError(f"{action.machine} is not drained by action {action.id}")
+        return pods
+
     # --- one node ---------------------------------------------------------------------------------
 
     def _change(
@@ -316,6 +375,18 @@ class KubernetesDriver:
                 continue
             return node
         raise DriverTimeoutError(f"others changed {machine} {_MAX_CONFLICTS} times meanwhile")
+
+    def _require_empty_node(self, action: Action) -> None:
+        node = self._node(action.machine)
+        if node is None or marked_by(node, OUT_TAINT) != action.id or self._pods(action.machine):
+            raise DriverError(f"{action.machine} is not drained by action {action.id}, or has jobs")
+
+    def _refuse_external(self, node: Json) -> None:
+        external = self.reading.external(node)
+        if marked_by(node, OUT_TAINT) is None and external is not None:
+            who = f" by {external.who}" if external.who else ""
+            name = node["metadata"]["name"]
+            raise DriverError(f"{name} is drained externally{who}: {external.why}")
 
     def _node(self, name: str) -> Json | None:
         if not _MACHINE.fullmatch(name):

@@ -97,9 +97,10 @@ def _own_mark(node: Json, action: int) -> ExternalMark:
 
 
 def _silence(node: Json) -> ExternalMark:
-    """Return why a node is down; for a node in service, which of others changed its taints."""
+    """Return why a node is down; for one in service, who removed the mark that it had."""
     why = {"False": "not ready", "Unknown": "the kubelet does not report"}
-    return ExternalMark(why.get(ready_status(node), ""), changed_by_others(node))
+    who = "" if condition_action(node) is None else changed_by_others(node)
+    return ExternalMark(why.get(ready_status(node), ""), who)
 
 
 def _unfinished(node: Json, action: int | None) -> int | None:

@@ -20,6 +20,7 @@ __all__ = [
     "mark_patch",
     "mark_text",
     "marked_by",
+    "reason_text",
     "unmark_patch",
 ]
 
@@ -66,7 +67,7 @@ def mark_patch(node: Json, action: Action, why: str) -> Json:
     if key == OUT_TAINT:
         spec["unschedulable"] = True
     return {
-        "metadata": {**_version(node), "annotations": {_REASON: _reason(action, why)}},
+        "metadata": {**_version(node), "annotations": {_REASON: reason_text(action, why)}},
         "spec": spec,
     }
 
@@ -103,14 +104,15 @@ def condition_patch(action: Action, why: str | None, at: str) -> Json:
         "type": RISK_CONDITION,
         "status": "False" if why is None else "True",
         "reason": "ReturnedToService" if why is None else "ForewarnAction",
-        "message": f"action {action.id} has ended" if why is None else _reason(action, why),
+        "message": f"action {action.id} has ended" if why is None else reason_text(action, why),
         "lastHeartbeatTime": at,
         "lastTransitionTime": at,
     }
     return {"status": {"conditions": [condition]}}
 
 
-def _reason(action: Action, why: str) -> str:
+def reason_text(action: Action, why: str) -> str:
+    """Return why a node or device is marked, with the mark of the action."""
     return f"{MARK_PREFIX}{action.id} {' '.join(why.split())[:_MAX_TEXT_LENGTH]}".rstrip()
 
 

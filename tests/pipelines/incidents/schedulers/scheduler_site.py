@@ -39,6 +39,7 @@ class SchedulerSite:
         cause: str = "at_risk",
         minutes_ago: float = 20,
         probability: float = 0.4,
+        gpu_serial: str | None = None,
     ) -> None:
         at = Nanoseconds(time.time_ns() - int(minutes_ago * MINUTE))
         finding = Finding(
@@ -47,6 +48,7 @@ class SchedulerSite:
             kind=FindingKind.AT_RISK if cause == "at_risk" else FindingKind.XID,
             cause=cause,
             machine=machine,
+            gpu_serial=gpu_serial,
             at=at,
             valid_until=Nanoseconds(at + HOUR),
             evidence={"probability": probability},

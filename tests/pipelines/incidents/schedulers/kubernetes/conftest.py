@@ -43,6 +43,7 @@ from forewarn.response.state.step import DrainMode, Step
 ROLE = Path(__file__).parents[5] / "deploy" / "kubernetes" / "forewarn-role.yaml"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "forewarn"
 STEPS_ROLE = ROLE.with_name("forewarn-steps-role.yaml")
+DEVICES_ROLE = ROLE.with_name("forewarn-devices-role.yaml")
 KARPENTER = "karpenter.sh/do-not-disrupt"
 AUTOSCALER = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 NODES = tuple(f"node-{number:05d}" for number in range(16))
@@ -184,6 +185,7 @@ class Cluster:
         self.port, self.etcd, self.peer = free_port(), free_port(), free_port()
         self.kubeconfig = folder / "kubeconfig"
         self.resources: CustomResources | None = None
+        self.device_pools: frozenset[str] = frozenset()
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._http: httpx.Client | None = None
 
@@ -207,15 +209,21 @@ class Cluster:
             self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         for number, name in enumerate(NODES):
             self.create_node(name, number)
-        items = [i for path in (ROLE, STEPS_ROLE) for i in yaml.safe_load_all(path.read_text())]
+        items = [
+            i
+            for path in (ROLE, STEPS_ROLE, DEVICES_ROLE)
+            for i in yaml.safe_load_all(path.read_text())
+        ]
         roles = {i["metadata"]["name"]: i["rules"] for i in items if i["kind"] == "ClusterRole"}
         self.rules, self.step_rules = roles["forewarn"], roles["forewarn-steps"]
+        self.device_rules = roles["forewarn-devices"]
         for item in items[1:]:
             namespace = item["metadata"].get("namespace")
             folder = f"{ROLES}/namespaces/{namespace}" if namespace else ROLES
             self.call("POST", f"{folder}/{item['kind'].lower()}s", item)
         self.set_rules(self.rules)
         self.set_rules(self.step_rules, role="forewarn-steps")
+        self.set_rules(self.device_rules, role="forewarn-devices")
 
     def start_server(self) -> None:
         key = str(self.folder / "key")
@@ -466,7 +474,8 @@ class Cluster:
 
     @property
     def driver(self) -> KubernetesDriver:
-        return KubernetesDriver(self.server, READING, ("gpu-operator",), waits=(0.01, 0.01))
+        settings = (READING, ("gpu-operator",), self.device_pools)
+        return KubernetesDriver(self.server, *settings, waits=(0.01, 0.01))
 
     def machine(self, name: str) -> Machine:
         return next(m for m in self.driver.read().machines if m.name == name)
