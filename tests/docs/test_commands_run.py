@@ -46,6 +46,8 @@ NOT_RUN = {
     "respond --slurm-history --config": "Slurm: tests/pipelines/incidents",
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",
     "messages test": "a receiver: tests/pipelines/incidents/messages",
+    "lost": "runs of a scheduler: tests/pipelines/recovery",
+    "advise": "a file of a job: tests/pipelines/recovery",
     "models": "registered models: tests/pipelines/cli/test_models.py",
     "retrain": "a registry: tests/pipelines/training",
     "up": "runs until it is stopped: tests/pipelines/sandbox",
