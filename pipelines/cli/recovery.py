@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
@@ -20,9 +18,6 @@ from forewarn.pipelines.cli.options import (
     zone_argument,
 )
 from forewarn.pipelines.runtime.terminal import write_line
-
-if TYPE_CHECKING:
-    from forewarn.pipelines.recovery.lost_job import FindingTimes
 
 __all__ = ["add_advise", "add_lost"]
 
@@ -77,25 +72,17 @@ def _add_sources(command: Parser) -> None:
     )
 
 
-@contextmanager
-def _findings(args: argparse.Namespace) -> Iterator[FindingTimes]:
-    """Open the ledger of a configuration for its findings about jobs."""
-    if args.config is None:
-        yield lambda _: ()
-        return
-    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
-
-    with ResponseSite.from_config(args.config).ledger_to_look_at() as ledger:
-        yield ledger.finding_times
-
-
 def _lost(args: argparse.Namespace) -> int:
     import datetime as dt
 
-    from forewarn.pipelines.recovery.lost_job import lost_by_fleet, lost_by_job
+    from forewarn.pipelines.recovery.lost_job import (
+        ledger_findings,
+        lost_by_fleet,
+        lost_by_job,
+    )
     from forewarn.pipelines.recovery.lost_report import report_lines
 
-    with _findings(args) as finding_times:
+    with ledger_findings(args.config) as finding_times:
         options: dict[str, Any] = {
             "gpus": args.gpus,
             "finding_times": finding_times,

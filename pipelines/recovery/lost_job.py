@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,13 +16,32 @@ from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun, read_schedu
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.lost_time import account_for
 
-__all__ = ["FindingTimes", "lost_by_fleet", "lost_by_job"]
+__all__ = ["FindingTimes", "ledger_findings", "lost_by_fleet", "lost_by_job"]
 
 FindingTimes: TypeAlias = Callable[[Collection[str]], Sequence[int]]
 
 
 def _no_findings(_: Collection[str]) -> Sequence[int]:
     return ()
+
+
+@contextmanager
+def ledger_findings(config: Path | None) -> Iterator[FindingTimes]:
+    """Open the ledger of a configuration of `respond`; without one, there are no findings.
+
+    Raises
+    ------
+    SettingsError, LedgerError
+        If the configuration or the ledger cannot be read.
+    """
+    if config is None:
+        yield _no_findings
+        return
+    # Only this needs what [server] installs.
+    from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+
+    with ResponseSite.from_config(config).ledger_to_look_at() as ledger:
+        yield ledger.finding_times
 
 
 def lost_by_job(
