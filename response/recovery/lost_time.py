@@ -8,6 +8,7 @@ time, too.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,12 +88,11 @@ class LostTime:
         ends = [run.begin for run in self.runs[1:]] + [self.runs[-1].end]
         return sum((end - run.begin) * run.gpus for run, end in zip(self.runs, ends, strict=True))
 
-    def totals(self, interruption: int | None = None) -> dict[TimeUse, int]:
-        """Return nanoseconds times GPUs by use, of everything or of one interruption."""
+    def totals(self) -> dict[TimeUse, int]:
+        """Return nanoseconds times GPUs by use."""
         totals = dict.fromkeys(TimeUse, 0)
         for span in self.spans:
-            if interruption is None or span.interruption == interruption:
-                totals[span.use] += span.gpu_time
+            totals[span.use] += span.gpu_time
         return totals
 
     @property
@@ -223,10 +223,15 @@ def _uses_of_run(run: JobRun, furthest: int) -> Iterator[_Use]:
 
 def _uses_without_steps(run: JobRun) -> Iterator[_Use]:
     """Yield the uses of a run that reported no step: without a log, it may have made some."""
-    noticed = run.end if run.noticed is None else min(max(run.noticed, run.begin), run.end)
+    noticed = _noticed(run, run.begin)
     use = TimeUse.INITIALISE if run.is_logged else TimeUse.UNKNOWN
     yield _Use(run.begin, noticed, use)
     yield _Use(noticed, run.end, TimeUse.SCHEDULE)
+
+
+def _noticed(run: JobRun, since: int) -> int:
+    """Return when the trouble of a run was stated, not before `since`; at its end if it was not."""
+    return run.end if run.noticed is None else min(max(run.noticed, since), run.end)
 
 
 def _usual_step(steps: Sequence[ReportedStep]) -> tuple[float, int]:
@@ -255,7 +260,7 @@ def _tail(run: JobRun, last: ReportedStep, usual: int) -> Iterator[_Use]:
     elif run.ended is RunEnd.COMPLETED:
         yield _Use(last.time, run.end, TimeUse.UNKNOWN)
     else:
-        noticed = run.end if run.noticed is None else min(max(run.noticed, last.time), run.end)
+        noticed = _noticed(run, last.time)
         is_fault = run.ended is RunEnd.FAILED
         yield _Use(last.time, noticed, TimeUse.DETECT if is_fault else TimeUse.SCHEDULE)
         yield _Use(noticed, run.end, TimeUse.SCHEDULE)
@@ -263,10 +268,11 @@ def _tail(run: JobRun, last: ReportedStep, usual: int) -> Iterator[_Use]:
 
 def _with_saves(uses: Iterable[_Use], run: JobRun) -> Iterator[_Use]:
     """Yield the uses with the saves cut out of them."""
-    saves = [(max(begin, run.begin), min(end, run.end)) for begin, end in run.saves]
+    begins, ends = [save.begin for save in run.saves], [save.end for save in run.saves]
     for use in uses:
         position = use.begin
-        for begin, end in saves:
+        first, last = bisect_right(ends, use.begin), bisect_left(begins, use.end)
+        for begin, end in run.saves[first:last]:
             begin, end = max(begin, position), min(end, use.end)
             if end > begin:
                 yield _Use(position, begin, use.use)
