@@ -25,8 +25,8 @@ from forewarn.features.diagnosis.log_streams.line_sources import Source
 from forewarn.models.diagnosis.probes.log_phases import PhaseLine, logged_phases
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
-from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded, read_end
-from forewarn.pipelines.diagnosis.parts.log_reader import last_time_with_year, line_selector
+from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded
+from forewarn.pipelines.diagnosis.parts.log_reader import line_selector, newest_time
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.job_run import LoggedSave, ReportedStep
 
@@ -193,8 +193,7 @@ def read_progress(job: Path, *, zone: dt.tzinfo = dt.UTC) -> LoggedProgress:
     """
     with JobFolder.open(job) as folder:
         files = log_files(folder)
-        ends = (last_time_with_year(name, read_end(path)) for name, path in files)
-        before = max((time for time in ends if time is not None), default=None)
+        before = newest_time(files)
         reader = _Reader(_phase_matcher(), before, zone)
         selector = line_selector(reader.matcher)
         streams = read_streams(_contents(files), folder.ranks(), selector, reader.read)

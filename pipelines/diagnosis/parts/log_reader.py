@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from forewarn.features.diagnosis.error_report import ErrorReport, parse_dlrover_errors, parse_error
 from forewarn.features.diagnosis.log_lines.launcher_reports import (
@@ -40,13 +41,14 @@ from forewarn.features.diagnosis.log_streams.line_prefixes import (
     may_have_label,
 )
 from forewarn.features.diagnosis.log_streams.line_sources import Source
+from forewarn.pipelines.diagnosis.parts.log_files import read_end
 
 __all__ = [
     "DlroverReport",
     "LogContent",
     "ScannedLog",
-    "last_time_with_year",
     "line_selector",
+    "newest_time",
     "read_content",
 ]
 
@@ -146,12 +148,18 @@ def line_selector(matcher: LogMatcher) -> LineSelector:
     return LineSelector(could_serve)
 
 
-def last_time_with_year(name: str, end: bytes) -> int | None:
+def _last_time_with_year(name: str, end: bytes) -> int | None:
     """Return the last time with a year at the end of a file, used for lines without years."""
     if is_worker_error(name):
         error = parse_error(end.decode("utf-8", "replace"))
         return None if error is None else error.time
     return last_timestamp(clean_text(end), None, most_lines=2_000)
+
+
+def newest_time(files: Iterable[tuple[str, Path]]) -> int | None:
+    """Return the latest of these times of some logs, given by name and path; None without any."""
+    ends = (_last_time_with_year(name, read_end(path)) for name, path in files)
+    return max((time for time in ends if time is not None), default=None)
 
 
 def read_content(

@@ -47,12 +47,12 @@ from forewarn.pipelines.diagnosis.parts.log_attempt import (
     attempt_at,
     machine_symptoms,
 )
-from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded, read_end
+from forewarn.pipelines.diagnosis.parts.log_files import log_files, read_bounded
 from forewarn.pipelines.diagnosis.parts.log_reader import (
     LogContent,
     ScannedLog,
-    last_time_with_year,
     line_selector,
+    newest_time,
     read_content,
 )
 from forewarn.pipelines.diagnosis.parts.logged_checkpoints import restart_point
@@ -195,8 +195,7 @@ def read_logs(
     if not files:
         return None
     matcher = load_patterns(folder.patterns)
-    ends = (last_time_with_year(name, read_end(path)) for name, path in files)
-    before = max((time for time in ends if time is not None), default=None)
+    before = newest_time(files)
     cut: dict[str, str] = {}
     job, logs = _read_all(files, cut, ranks, _LogReader(matcher, before, zone or dt.UTC))
     if not logs:
