@@ -85,7 +85,7 @@ def release(
         path.write_text(path.read_text().replace(new, old))
     admin = tmp_path / "admin"
     admin.write_text(cluster.kubeconfig.read_text().replace("forewarn-token", "admin-token"))
-    monkeypatch.setenv("HELM_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)  # without a home folder, Helm keeps its caches here
     with helm.Config(kubeconfig_path=str(admin), namespace=SPACE) as config:
         config.install(str(chart), "fw", {}, namespace=SPACE, create_namespace=True)
         yield lambda **values: config.upgrade(str(chart), "fw", values, namespace=SPACE)
