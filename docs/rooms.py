@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/sandbox": (3, "demo, simulated data"),
     "pipelines/training": (1, "train, retrain, MLflow"),
     "pipelines/recovery": (5, "what interruptions cost"),
+    "pipelines/inspection": (3, "checks of machines"),
     "pipelines/incidents": (0, "findings to drains"),
     "pipelines/backtest": (1, "tests on the past"),
     "pipelines/at_risk": (2, "daily list, review"),
@@ -66,6 +67,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "features/records": (2, "checked tables"),
     "features/prediction": (1, "instances, labels"),
     "features/detection": (4, "samples on one clock"),
+    "features/inspection": (3, "checks, results"),
 }
 WIDTH, COLUMN, ROW, LEFT = 135.0, 145.0, 54.0, 90.0  # points
 TINTS = ("#eef1f6", "#ffffff")
@@ -162,7 +164,9 @@ def rows() -> list[list[str]]:
     inner = []
     for layer in ("evaluation", "models"):
         inner += [[room for room in ROOMS if room.startswith(f"{layer}/")], [layer]]
-    inner += [["features/prediction", "features/detection", "features/diagnosis"]]
+    inner += [
+        [f"features/{area}" for area in ("prediction", "inspection", "detection", "diagnosis")]
+    ]
     inner += [["features/records", "features/telemetry"], ["features"]]
     stacks = [*contract("pipelines"), *contract("response"), *inner]
     drawn = [[room for room in row if room in ROOMS] for row in (["dags"], *stacks)]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from forewarn.features.time_units import SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+import re
 
-__all__ = ["format_duration"]
+from forewarn.features.time_units import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
+    SECONDS_PER_MINUTE,
+)
+
+__all__ = ["format_duration", "parse_duration"]
 
 # Name, seconds, and the length in seconds from which the unit is not used.
 _UNITS = (
@@ -14,6 +24,8 @@ _UNITS = (
     ("s", 1.0, 2 * SECONDS_PER_HOUR),
     ("ms", 0.001, 1.0),
 )
+_MAX_DURATION = 2**63 - 1  # times are nanoseconds in 64 bits
+_NANOSECONDS = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 
 
 def format_duration(seconds: float) -> str:
@@ -42,3 +54,26 @@ def format_duration(seconds: float) -> str:
 
 def _with_unit(amount: float, name: str) -> str:
     return "1 day" if (amount, name) == (1, "days") else f"{amount:g} {name}"
+
+
+def parse_duration(text: object) -> int:
+    """Return the nanoseconds of a duration such as "10min", "4h" or "3d".
+
+    Raises
+    ------
+    ValueError
+        If it is not one.
+
+    Examples
+    --------
+    >>> parse_duration("10min")
+    600000000000
+    """
+    match = (
+        re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
+    )
+    nanoseconds = float(match[1]) * _NANOSECONDS[match[2]] if match else 0.0
+    length = round(nanoseconds) if nanoseconds < _MAX_DURATION else 0
+    if length <= 0:
+        raise ValueError('expected a duration such as "10min", "4h" or "3d"')
+    return length

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from forewarn.features.inspection.check_table import CheckTable
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
     CollectionPolicy,
     JobsTable,
     load_policy,
 )
-from forewarn.pipelines.config.check_table import CheckTable
 from forewarn.pipelines.config.settings import load_settings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forewarn.features.inspection.check_table import CheckTable
 from forewarn.features.telemetry.checks.check_result import CheckResult
 from forewarn.features.telemetry.checks.custom_check import custom_check_name
 from forewarn.features.telemetry.telemetry_rows import HostState, check_row
 from forewarn.features.time_units import HOUR, SECOND
 from forewarn.pipelines.agent.check_command import run_check_command
-from forewarn.pipelines.config.check_table import CheckTable
 from forewarn.pipelines.runtime.clock import Clock
 
 __all__ = ["CustomChecks"]

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from forewarn.features.inspection.check_table import CheckName, CheckTable
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.features.time_units import SECOND
 from forewarn.features.xid_catalogue import FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
-from forewarn.pipelines.config.check_table import CheckName, CheckTable
 from forewarn.pipelines.config.toml_tables import (
     Duration,
     SettingsError,
@@ -160,6 +160,19 @@ class AgentPolicy(StrictTable):
         if not is_host_name(text):
             raise ValueError("expected a name of letters, digits, dots and dashes")
         return text
+
+    @field_validator("check")
+    @classmethod
+    def _agent_can_run(cls, checks: dict[str, CheckTable]) -> dict[str, CheckTable]:
+        for name, check in checks.items():
+            if not check.command:
+                raise ValueError(f"`check.{name}` has no `command`, expected a program to run")
+            if check.timeout > check.every:
+                raise ValueError(
+                    f"`check.{name}.timeout` is longer than `every`, expected at most `every`, "
+                    "since runs do not overlap"
+                )
+        return checks
 
     @model_validator(mode="after")
     def _address(self) -> Self:

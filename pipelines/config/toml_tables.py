@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from forewarn.features.duration import parse_duration
 from forewarn.features.errors import InputError
-from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND
 
 __all__ = [
     "ColumnName",
@@ -29,8 +28,6 @@ __all__ = [
 ]
 
 _MAX_FILE_BYTES = 65_536  # the parser is quadratic in the depth of a key
-_MAX_DURATION = 2**63 - 1  # times are nanoseconds in 64 bits
-_UNITS = {"ms": 10**6, "s": SECOND, "min": MINUTE, "h": HOUR, "d": DAY}
 
 
 class SettingsError(InputError):
@@ -41,24 +38,6 @@ class StrictTable(BaseModel):
     """A table in which an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def parse_duration(text: object) -> int:
-    """Return the nanoseconds of a duration such as "10min", "4h" or "3d".
-
-    Examples
-    --------
-    >>> parse_duration("10min")
-    600000000000
-    """
-    match = (
-        re.fullmatch(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)", text) if isinstance(text, str) else None
-    )
-    nanoseconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    length = round(nanoseconds) if nanoseconds < _MAX_DURATION else 0
-    if length <= 0:
-        raise ValueError('expected a duration such as "10min", "4h" or "3d"')
-    return length
 
 
 Share = Annotated[float, Field(gt=0.0, le=1.0, strict=True)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from forewarn.features.inspection.check_table import CheckTable
 from forewarn.features.time_units import HOUR, MINUTE, SECOND
 from forewarn.pipelines.agent.check_command import run_check_command
 from forewarn.pipelines.agent.custom_checks import CustomChecks
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.agent_policy import load_policy
-from forewarn.pipelines.config.check_table import CheckTable
 from forewarn.pipelines.config.toml_tables import SettingsError
 
 

@@ -1,0 +1,1 @@
+"""Checks that measure machines on purpose: their definitions, their values and their results."""

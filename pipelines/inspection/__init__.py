@@ -1,0 +1,1 @@
+"""Inspections: checks that measure machines on purpose, before they work and while they do."""
