@@ -17,6 +17,7 @@ from forewarn.pipelines.diagnosis.site_context import SiteContext
 from forewarn.pipelines.recovery.logged_progress import LoggedProgress, read_progress
 from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun
 from forewarn.response.recovery.job_run import JobRun, LoggedSave, ReportedStep, RunEnd
+from forewarn.response.state.rung import Rung
 
 __all__ = ["JobLifeError", "read_life", "runs_of_job"]
 
@@ -121,7 +122,7 @@ def runs_of_job(
             gpus=count,
             ended=allocation.ended,
             submitted=allocation.submitted,
-            rung="requeue" if allocation.job_id == job_id else "resubmit",
+            rung=Rung.REQUEUE if allocation.job_id == job_id else Rung.RESUBMIT,
             cause=allocation.cause,
             is_logged=_is_logged(progress, allocation.begin, end),
         )
@@ -187,7 +188,7 @@ def _divide(
             steps=_growing(steps, begin, cut.end),
             noticed=None if cut.noticed is None else Nanoseconds(cut.noticed),
         )
-        begin, rung, submitted = Nanoseconds(cut.begin), "process", Nanoseconds(cut.end)
+        begin, rung, submitted = Nanoseconds(cut.begin), Rung.RESTART, Nanoseconds(cut.end)
     last = _growing(steps, begin, whole.end)
     yield replace(whole, begin=begin, rung=rung, submitted=submitted, steps=last)
 

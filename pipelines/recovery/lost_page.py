@@ -23,6 +23,7 @@ from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.response.recovery.interruption_losses import RESTART_USES
 from forewarn.response.recovery.lost_time import TimeUse
+from forewarn.response.state.rung import Rung
 
 __all__ = ["render_lost_page", "write_lost_page"]
 
@@ -30,9 +31,9 @@ _MAX_LISTED = 100
 _MAX_JOBS = 20
 _USES = [use.value for use in RESTART_USES]
 _RUNG_WORDS = {
-    "process": "restarted in place",
-    "requeue": "requeued",
-    "resubmit": "submitted again",
+    Rung.RESTART: "restarted in place",
+    Rung.REQUEUE: "requeued",
+    Rung.RESUBMIT: "submitted again",
     "none": "not at all",
 }
 _COLOURS = {

@@ -16,7 +16,9 @@ from forewarn.response.policy.escalation import (
     escalate,
     next_after_failure,
 )
+from forewarn.response.policy.fault_level import FaultLevel, LevelRule
 from forewarn.response.policy.inhibition import drop_inhibited
+from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.policy.policy_rule import Rule, SeverityDefault, XidRule, xid_code
 from forewarn.response.state.action import Action
 from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
@@ -98,6 +100,9 @@ class Policy:
         How often one step is taken on one machine within a span; then a person has to look.
     recoveries : mapping of str to Rule
         Rules for the recovery action that the driver requests (Xid 154, `needs_reset`).
+    levels : mapping of FaultLevel to LevelRule
+    ladder : LadderRules
+        Time limits and retries of jobs that were interrupted.
     version : str
         Digest of the rules, without the names of the codes.
     """
@@ -110,6 +115,8 @@ class Policy:
     most: int
     within: Nanoseconds
     recoveries: Mapping[str, Rule] = field(default_factory=dict)
+    levels: Mapping[FaultLevel, LevelRule] = field(default_factory=dict)
+    ladder: LadderRules = field(default_factory=lambda: LadderRules({}))
     version: str = field(init=False, compare=False)
     _rules: dict[tuple[object, ...], Rule] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -335,6 +342,8 @@ def _digest(policy: Policy) -> str:
             for code, value in policy.xids.items()
         },
         "recoveries": {name: asdict(value) for name, value in policy.recoveries.items()},
+        "levels": {name: asdict(value) for name, value in policy.levels.items()},
+        "ladder": asdict(policy.ladder),
         "spans": [policy.together, policy.again, policy.most, policy.within],
     }
     text = json.dumps(content, sort_keys=True, default=sorted)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from forewarn.features.duration import format_duration
 from forewarn.features.time_units import SECOND
+from forewarn.response.policy.fault_level import LevelRule
+from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.policy.policy import Policy
 from forewarn.response.policy.policy_rule import Rule, XidRule
 from forewarn.response.state.finding import FindingKind
@@ -92,6 +94,9 @@ def _texts(policy: Policy) -> dict[str, dict[str, str]]:
     for action, rule in policy.recoveries.items():
         rule = policy.bounded(rule, FindingKind.FAILURE)
         texts[f"recovery {action}, requested by the driver"] = dict(_rule_texts(rule))
+    for level, level_rule in policy.levels.items():
+        texts[f"level {level}"] = dict(_level_texts(level_rule))
+    texts["ladder"] = dict(_ladder_texts(policy.ladder))
     times = "once" if policy.most == 1 else f"{policy.most} times"
     texts["escalation"] = {
         "codes are one event within": _span(policy.together),
@@ -118,6 +123,20 @@ def _rule_texts(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "lasting", f"{rule.lasting.step} from {_span(rule.lasting.span)} on"
     if rule.likely:
         yield "likely", f"{rule.likely.step} from a probability of {rule.likely.probability:g} on"
+
+
+def _level_texts(rule: LevelRule) -> Iterator[tuple[str, str]]:
+    yield "severity", str(rule.severity)
+    yield "step", _step(rule.step, rule.mode)
+    yield "blocked for", str(rule.scope)
+    yield "job begins with", "what the evidence asks for" if rule.rung is None else str(rule.rung)
+
+
+def _ladder_texts(rules: LadderRules) -> Iterator[tuple[str, str]]:
+    yield "retries for unknown causes", str(rules.retries)
+    yield "at most", f"{rules.most} in {_span(rules.within)}"
+    for rung, limit in rules.limits.items():
+        yield f"time limit of {rung}", _span(limit)
 
 
 def _inhibition_texts(xid: XidRule) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 from forewarn.response.recovery.lost_time import LostTime, TimeUse
+from forewarn.response.state.rung import Rung
 
 __all__ = [
     "RESTART_USES",
-    "RUNGS",
     "InterruptionLoss",
     "LossGroup",
     "group_losses",
@@ -21,8 +21,6 @@ __all__ = [
 
 RESTART_USES: Final = (TimeUse.DETECT, TimeUse.SCHEDULE, TimeUse.INITIALISE, TimeUse.RECOMPUTE)
 """What an interruption costs."""
-RUNGS: Final = ("process", "requeue", "resubmit")
-"""Ways to go on after an interruption, the mildest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,8 @@ class InterruptionLoss:
         Empty if unknown.
     machines : tuple of str
         That caused it.
-    rung : str
-        How the next run began; empty if none did.
+    rung : Rung or None
+        How the next run began; None if none did.
     seconds : dict of TimeUse to float
         Elapsed time by use.
     gpu_time : int
@@ -50,7 +48,7 @@ class InterruptionLoss:
     at: int
     cause: str
     machines: tuple[str, ...]
-    rung: str
+    rung: Rung | None
     seconds: dict[TimeUse, float]
     gpu_time: int
 
@@ -67,7 +65,7 @@ def interruption_losses(job: str, lost: LostTime) -> list[InterruptionLoss]:
             if span.use in seconds:
                 seconds[span.use] += (span.end - span.begin) / 1e9
         gpu_time = sum(span.gpu_time for span in spans if span.use in seconds)
-        rung = "" if following is None else following.rung
+        rung = None if following is None else following.rung
         losses.append(
             InterruptionLoss(job, run.end, run.cause, run.machines, rung, seconds, gpu_time)
         )
@@ -140,7 +138,7 @@ def saved_by_rung(groups: Sequence[LossGroup]) -> dict[str, float]:
         Difference of the means. A rung without a harder one that was used has no entry.
     """
     by_rung = {group.key: group for group in groups}
-    used = [rung for rung in RUNGS if rung in by_rung]
+    used = [str(rung) for rung in Rung if rung in by_rung]
     return {
         mild: by_rung[hard].mean_total_seconds - by_rung[mild].mean_total_seconds
         for mild, hard in pairwise(used)

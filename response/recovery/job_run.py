@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.state.rung import Rung
 
 __all__ = ["JobRun", "LoggedSave", "ReportedStep", "RunEnd"]
 
@@ -59,9 +60,9 @@ class JobRun:
     ended : RunEnd
     submitted : int or None
         When it was asked for: a requeue, a resubmission, or a restart by the job's launcher.
-    rung : str
-        Who began it: `process` for the launcher within the same allocation, `requeue` for the
-        scheduler, `resubmit` for a person or another program.
+    rung : Rung
+        How it began: `RESTART` by the launcher within the same allocation, `REQUEUE` by the
+        scheduler, `RESUBMIT` by a person or another program.
     steps : tuple of ReportedStep
         In order of time; numbers that do not grow are left out.
     saves : tuple of LoggedSave
@@ -86,7 +87,7 @@ class JobRun:
     gpus: int
     ended: RunEnd
     submitted: Nanoseconds | None = None
-    rung: str = "resubmit"
+    rung: Rung = Rung.RESUBMIT
     steps: tuple[ReportedStep, ...] = ()
     saves: tuple[LoggedSave, ...] = ()
     noticed: Nanoseconds | None = None

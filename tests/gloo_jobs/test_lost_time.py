@@ -70,6 +70,6 @@ def test_accounts_agree_with_the_job_within_a_step(fault: str, tmp_path: Path) -
     assert seconds["recompute"] == pytest.approx(truth["recompute"], abs=longest)
     assert seconds["save"] == pytest.approx(truth["save"], abs=longest)
     [interruption] = report["interruptions"]
-    assert interruption["rung"] == "process"
+    assert interruption["rung"] == "restart"
     if fault == "hang":  # until gloo's time-out
         assert 10 < interruption["seconds"]["detect"] < 60

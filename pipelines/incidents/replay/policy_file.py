@@ -17,6 +17,8 @@ from forewarn.pipelines.config.toml_tables import (
 )
 from forewarn.pipelines.incidents.replay.policy_tables import PolicyTable, RuleTable, XidTable
 from forewarn.response.policy.certain_damage import CERTAIN_XIDS, RECOVERY_CHANGED
+from forewarn.response.policy.fault_level import FaultLevel
+from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.policy.policy import Policy
 from forewarn.response.policy.policy_rule import Rule, XidRule
 from forewarn.response.policy.site_xids import apply_site_xids
@@ -120,6 +122,8 @@ def _policy(values: Values, name: str) -> Policy:
             action: _rule(own, values, name, f"recoveries.{action}")
             for action, own in values.get("recoveries", {}).items()
         },
+        levels={level: table.levels[level].rule(name, f"levels.{level}") for level in FaultLevel},
+        ladder=LadderRules(**table.ladder.model_dump()),
         **table.escalation.model_dump(),
     )
     _check_order(policy, name)

@@ -15,6 +15,7 @@ from forewarn.pipelines.config.toml_tables import (
     Share,
     StrictTable,
 )
+from forewarn.response.policy.fault_level import BlockScope, FaultLevel, LevelRule
 from forewarn.response.policy.policy_rule import (
     DurationEscalation,
     FrequencyEscalation,
@@ -23,11 +24,17 @@ from forewarn.response.policy.policy_rule import (
     SeverityDefault,
 )
 from forewarn.response.state.finding import FindingKind, Severity
+from forewarn.response.state.rung import Rung
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = ["PolicyTable", "RuleTable", "XidTable"]
 
 _MAX_XID = 1023  # highest code in records
+_SCOPES = {  # by whether a step isolates, and whether it avoids
+    (False, False): BlockScope.NONE,
+    (False, True): BlockScope.JOB,
+    (True, False): BlockScope.CLUSTER,
+}
 
 
 def _code(key: object) -> int:
@@ -161,6 +168,46 @@ class XidTable(KindTable):
     fatal: str | None = None
 
 
+class LevelTable(StrictTable):
+    """What a level of faults asks of the machine and of the job."""
+
+    severity: Severity | None = None
+    step: Step | None = None
+    mode: DrainMode | None = None
+    scope: BlockScope | None = None
+    rung: Rung | None = None
+
+    def rule(self, name: str, key: str) -> LevelRule:
+        """Convert to the core's type.
+
+        Raises
+        ------
+        SettingsError
+            If a required key is missing, or the scope does not fit the step.
+        """
+        if self.severity is None or self.step is None:
+            missing = "severity" if self.severity is None else "step"
+            raise SettingsError(f"{name}: `{key}` has no `{missing}`, expected one.")
+        scope = self.scope or BlockScope.NONE
+        fitting = _SCOPES[self.step.isolates, self.step is Step.AVOID]
+        if scope is not fitting:
+            raise SettingsError(
+                f"{name}: key `{key}.scope`: found '{scope}', expected '{fitting}', because the "
+                f"step is {self.step}."
+            )
+        mode = self.mode if self.step.isolates else None
+        return LevelRule(self.severity, self.step, mode, scope, self.rung)
+
+
+class LadderTable(StrictTable):
+    """Time limits of the rungs, and the retry budget of a job."""
+
+    limits: dict[Rung, Duration] = Field(default_factory=dict)
+    retries: Annotated[int, Field(ge=0, le=100, strict=True)] | None = None
+    most: Count | None = None
+    within: Duration | None = None
+
+
 class EscalationTable(StrictTable):
     """Escalation of steps, and when a person has to look."""
 
@@ -178,4 +225,6 @@ class PolicyTable(StrictTable):
     actions: dict[str, RuleTable] = Field(default_factory=dict)
     kinds: dict[FindingKind, KindTable] = Field(default_factory=dict)
     recoveries: dict[Recovery, KindTable] = Field(default_factory=dict)
+    levels: dict[FaultLevel, LevelTable] = Field(default_factory=dict)
+    ladder: LadderTable = LadderTable()
     xids: dict[Annotated[int, BeforeValidator(_code)], XidTable] = Field(default_factory=dict)

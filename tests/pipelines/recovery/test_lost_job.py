@@ -161,7 +161,7 @@ def test_a_launcher_that_restarts_processes_is_a_rung_of_its_own(
     job, runs = life.write(tmp_path)
     line = _lost(capsys, "--job", job, "--runs", runs)
     assert _seconds(line) == life.truth
-    assert [row["rung"] for row in line["interruptions"]] == ["process"]
+    assert [row["rung"] for row in line["interruptions"]] == ["restart"]
 
 
 def test_a_fleet_counts_jobs_without_logs_as_unknown(

@@ -16,6 +16,7 @@ from forewarn.response.recovery.interruption_losses import (
 )
 from forewarn.response.recovery.job_run import JobRun, LoggedSave, ReportedStep, RunEnd
 from forewarn.response.recovery.lost_time import LostTime, TimeUse, account_for
+from forewarn.response.state.rung import Rung
 
 SECOND = 1_000_000_000
 
@@ -127,7 +128,7 @@ def test_a_job_that_ends_by_itself_and_continues_was_not_interrupted() -> None:
 def test_each_interruption_owns_what_it_made_necessary() -> None:
     first = _run(0, 100, steps=_steps(10, range(1, 11)), cause="gpu", machines=("a",))
     second = _run(110, 250, steps=_steps(130, range(6, 16)), cause="gpu", machines=("b",))
-    third = _run(310, 400, RunEnd.COMPLETED, steps=_steps(320, range(16, 24)), rung="process")
+    third = _run(310, 400, RunEnd.COMPLETED, steps=_steps(320, range(16, 24)), rung=Rung.RESTART)
     losses = interruption_losses("j", account_for([first, second, third]))
     seconds = [{use.value: value for use, value in each.seconds.items()} for each in losses]
     assert seconds == [
@@ -136,8 +137,8 @@ def test_each_interruption_owns_what_it_made_necessary() -> None:
     ]
     [by_cause] = group_losses(losses, lambda loss: [loss.cause])
     assert (by_cause.count, by_cause.gpu_time) == (2, 2 * 160 * SECOND)
-    rungs = group_losses(losses, lambda loss: [loss.rung])
-    assert saved_by_rung(rungs) == {"process": 70 - 90}
+    rungs = group_losses(losses, lambda loss: [loss.rung or "none"])
+    assert saved_by_rung(rungs) == {"restart": 70 - 90}
 
 
 @pytest.mark.parametrize("spans", [[(0, 100), (90, 200)], []])
