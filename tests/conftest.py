@@ -43,7 +43,7 @@ ROOT = Path(__file__).parent
 # Longest test files, longest first: they start early, so that no worker is left with one at the
 # end. Some of them wait in real time while another one works.
 LONGEST = (
-    *("dags/test_airflow.py", "pipelines/collector/test_site.py", "test_notebooks.py"),
+    *("dags/test_airflow.py", "pipelines/collector/test_site.py"),
     *("pipelines/sandbox/test_local_services.py", "pipelines/training/test_retrain_robustness.py"),
     *("pipelines/incidents/ledger/test_crash_recovery.py", "pipelines/training/test_retrain.py"),
     *("pipelines/ingest/test_prometheus_client.py", "pipelines/collector/test_crash_recovery.py"),

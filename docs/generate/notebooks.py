@@ -1,6 +1,8 @@
 """Pages of the notebooks, executed while the site is built: the repository holds no outputs.
 
-`FOREWARN_NOTEBOOKS` says how: `quick` (the default, as in the tests), `full`, or `off`.
+`FOREWARN_NOTEBOOKS` says how: `quick` (the default), `full`, or `off`. A notebook that fails or
+warns, shows no picture, leaves files or connects to another machine ends the build. That is the
+test of the notebooks: each of them runs for a minute, so it runs once.
 """
 
 from __future__ import annotations
@@ -18,19 +20,35 @@ from typing import Any, Literal
 import nbformat as untyped_nbformat
 from nbclient import NotebookClient
 
-__all__ = ["notebook_pages"]
+__all__ = ["execute", "notebook_pages"]
 
 nbformat: Any = untyped_nbformat  # its functions have no types
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 CELL_SECONDS = 3600
 Mode = Literal["quick", "full", "off"]
+
+# Run in the kernel before the first cell.
+LOOPBACK_ONLY = """
+import sys
+
+def _only_loopback(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        if arguments[1][0] not in ("127.0.0.1", "::1", "localhost"):
+            raise PermissionError(f"expected a study without network, found {arguments[1]}")
+
+sys.addaudithook(_only_loopback)
+"""
 NOTES: Mapping[Mode, str] = {
     "quick": "The outputs on this page come from a short run on part of the data, which shows what "
     "the notebook does. Its figures mean little. `FOREWARN_NOTEBOOKS=full make docs` runs it in "
     "full.",
     "full": "The outputs on this page come from a full run.",
     "off": "This page was built without running the notebook, so it has no outputs.",
+}
+QUICK: Mapping[Mode, Mapping[str, str]] = {
+    "quick": {"FOREWARN_QUICK": "1"},
+    "full": {"FOREWARN_QUICK": ""},
 }
 
 
@@ -63,22 +81,41 @@ def _executed(path: Path, mode: Mode, data: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)
     if mode == "off":
         return notebook
-    with tempfile.TemporaryDirectory() as folder:
+    execute(notebook, {"FOREWARN_SHARED_DATA": str(data), **QUICK[mode]})
+    return notebook
+
+
+def execute(notebook: Any, environment: Mapping[str, str]) -> None:
+    """Run all cells in an empty folder, without network, and check what they leave.
+
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError
+        If a cell fails.
+    ValueError
+        If a cell warns, no cell shows a picture, or files are left in the folder.
+    """
+    with tempfile.TemporaryDirectory() as settings, tempfile.TemporaryDirectory() as folder:
         names = ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR")
-        environment = {
-            **os.environ,
-            **{name: f"{folder}/{name.lower()}" for name in names},
-            "FOREWARN_SHARED_DATA": str(data),
-            "FOREWARN_QUICK": "1" if mode == "quick" else "",
-        }
+        own = {name: f"{settings}/{name.lower()}" for name in names}
         client = NotebookClient(
             notebook,
             timeout=CELL_SECONDS,
             kernel_name="python3",
             resources={"metadata": {"path": folder}},
         )
-        client.execute(env=environment)
-    return notebook
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(LOOPBACK_ONLY))
+        client.execute(env={**os.environ, **own, **environment})
+        del notebook.cells[0]
+        left = sorted(path.name for path in Path(folder).iterdir())
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    for output in outputs:
+        if output.get("name") == "stderr" and "Warn" in output.text:
+            raise ValueError(f"expected a notebook without warnings, found {output.text!r}")
+    if not any("image/png" in output.get("data", {}) for output in outputs):
+        raise ValueError("expected a notebook that shows a picture, found none")
+    if left:
+        raise ValueError(f"expected a notebook that leaves no files, found {', '.join(left)}")
 
 
 # --- as Markdown ----------------------------------------------------------------------------------

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import doctest
-import importlib
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.docs.conftest import Generators
 
 from forewarn.pipelines.collector.http_app import CollectorApp
 from forewarn.pipelines.metrics.declarations import SOURCES
@@ -23,20 +21,6 @@ MAX_WORDS = 31_000  # 25,000 for Slurm alone; Kubernetes, recovery, messages, im
 GENERATORS = sorted(
     path.stem for path in (DOCS / "generate").glob("*.py") if path.stem not in ("hooks",)
 )
-
-
-@pytest.fixture
-def generator(monkeypatch: pytest.MonkeyPatch) -> type[Generators]:
-    monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
-    return Generators
-
-
-class Generators:
-    """Imports modules of docs/generate, which are no part of the package."""
-
-    @staticmethod
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(f"docs.generate.{name}")
 
 
 def count_words(text: str) -> int:
