@@ -23,7 +23,7 @@ the same features; each has its own buckets. `alone` is trees and a quarter line
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -167,8 +167,8 @@ class OtherSites:
     prior: Prior
 
     @classmethod
-    def fit(cls, studies: Sequence[Study], moment: int | None) -> Self:
-        """Train each site that has enough known failures."""
+    def fit(cls, studies: Sequence[Study], moment: int | None) -> Self | None:
+        """Train each site that has enough known failures; None if no site has."""
         trained = []
         for study in studies:
             known = study.instances.label >= 0
@@ -178,6 +178,8 @@ class OtherSites:
             if (study.instances.label[rows] == 1).sum() < MIN_POSITIVES:
                 continue
             trained.append((study, _select(study, rows, study.instances.label[rows], None)))
+        if not trained:
+            return None
         for pair in trained:
             if (id(pair[0]), moment) not in _FITTED:
                 _FITTED[id(pair[0]), moment] = Site.fit(*pair)
@@ -281,19 +283,28 @@ class Retraining:
         return added + slope * theirs
 
 
-def _figures(held_out: HeldOut) -> dict[str, RankingFigures]:
-    """Return the metrics of each row of the table of a held-out site."""
-    study, scores = held_out.study, list[dict[str, Float64Array]]()
+def _with_others(held_out: HeldOut) -> Iterator[tuple[Window, dict[str, OtherSites]]]:
+    """Yield the retrainings by which each row of the table has another site to learn from."""
+    for window in held_out.study.windows:
+        moment = window.moment if held_out.as_of else None
+        fitted = {name: OtherSites.fit(s, moment) for name, s in held_out.others.items()}
+        sites = {name: others for name, others in fitted.items() if others is not None}
+        if len(sites) == len(fitted):
+            yield window, sites
+
+
+def _figures(held_out: HeldOut) -> tuple[int, dict[str, RankingFigures]]:
+    """Return the failing instances of a held-out site, and the metrics of each row of its table."""
+    used, scores = list(_with_others(held_out)), list[dict[str, Float64Array]]()
+    study = replace(held_out.study, windows=[window for window, _ in used])
     moments = [window.moment for window in study.windows]
-    every, sites = min(np.diff(moments)), {}
-    for number, window in enumerate(study.windows):
-        if held_out.as_of or not number:
-            moment = window.moment if held_out.as_of else None
-            sites = {name: OtherSites.fit(s, moment) for name, s in held_out.others.items()}
+    every = min(np.diff(moments))
+    for window, sites in used:
         finished = [m for m in moments if m + every <= window.moment - study.recipe.horizon]
         rows = Retraining.fit(study, window).rows(sites, scores[: len(finished)])
         scores.append(rows)
-    return {
+    failing = sum(int((study.instances.label[w.tested] == 1).sum()) for w in study.windows)
+    return failing, {
         name: RankingFigures.from_scores(study, [s[name] for s in scores], are_log_odds=True)
         for name in scores[0]
     }
@@ -309,10 +320,9 @@ def main() -> None:
     args = parser.parse_args()
     tables = []
     for held_out in SITES[args.data](args):
-        tables.append(_figures(held_out))
-        labels, tested = held_out.study.instances.label, [w.tested for w in held_out.study.windows]
-        failing = sum((labels[rows] == 1).sum() for rows in tested)
-        print_table(f"site {len(tables)}: {failing} failing instances", tables[-1])
+        failing, table = _figures(held_out)
+        tables.append(table)
+        print_table(f"site {len(tables)}: {failing} failing instances", table)
     if len(tables) > 1 and len({tuple(table) for table in tables}) == 1:
         print_table("all", mean_tables(tables))
 
