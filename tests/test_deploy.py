@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from forewarn.features.inspection.check_table import CheckTable
+from forewarn.features.inspection.check_table import CheckTable, CheckValue
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
     CollectionPolicy,
@@ -29,9 +29,9 @@ def test_policy_explains_every_key() -> None:
     assert policy.model_copy(update={"collector": None}) == AgentPolicy()
     text = (DEPLOY / "agent.toml").read_text()
     named = set(re.findall(r"^(?:# )?(\w+) =", text, re.MULTILINE))
-    tables = (AgentPolicy, CollectionPolicy, JobsTable, CheckTable)
-    keys = {name for table in tables for name in table.model_fields}
-    assert named == keys - {"collection", "jobs", "check"}
+    tables = (AgentPolicy, CollectionPolicy, JobsTable, CheckTable, CheckValue)
+    keys = {field.alias or name for table in tables for name, field in table.model_fields.items()}
+    assert named == keys - {"collection", "jobs", "check", "value"}
 
 
 def test_unit_runs_agent_and_keeps_state() -> None:

@@ -114,7 +114,7 @@ def _tables(
     """Yield a table and all tables in it, in the order of the fields."""
     inner = {key: _inner_table(field, key, name) for key, field in model.model_fields.items()}
     values = {
-        key: field
+        field.alias or key: field
         for key, field in model.model_fields.items()
         if inner[key] is None or get_origin(field.annotation) is tuple
     }
