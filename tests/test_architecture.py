@@ -144,7 +144,8 @@ def test_paths_on_pages_exist(page: str) -> None:
 
 # `make docs` generates these pages and checks links to them.
 GENERATED = {
-    *("cli.md", "configuration.md", "log_patterns.md", "metrics.md", "response.md", "xids.md"),
+    *("checks.md", "cli.md", "configuration.md", "log_patterns.md", "metrics.md", "response.md"),
+    "xids.md",
 }
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs loads this file by its path
 
 from docs.generate.commands import commands_page  # noqa: E402
 from docs.generate.http_api import response_api_page  # noqa: E402
-from docs.generate.knowledge import patterns_page, xids_page  # noqa: E402
+from docs.generate.knowledge import checks_page, patterns_page, xids_page  # noqa: E402
 from docs.generate.metrics import metrics_page  # noqa: E402
 from docs.generate.navigation import site_navigation  # noqa: E402
 from docs.generate.notebooks import notebook_pages  # noqa: E402
@@ -47,6 +47,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 def generated_pages() -> Iterator[tuple[str, str]]:
     """Yield (path in the site, Markdown) of each page that is made from the code."""
+    yield "reference/checks.md", checks_page()
     yield "reference/cli.md", commands_page()
     yield "reference/configuration.md", configuration_page()
     yield "reference/http/response.md", response_api_page()

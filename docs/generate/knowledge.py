@@ -1,4 +1,4 @@
-"""The reference of the knowledge base: patterns of log lines, and the severity of each Xid."""
+"""The reference of the knowledge base: patterns of log lines, Xids, and checks of inspections."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from importlib.resources import files
 
 from docs.generate.markdown import escaped, table
 
+from forewarn.features.duration import format_duration
+from forewarn.features.inspection.check_table import CATEGORIES
+from forewarn.features.time_units import SECOND
 from forewarn.features.xid_catalogue import DEGRADED_XIDS, FATAL_ACTIONS, FATAL_XIDS, NVLINK_XIDS
+from forewarn.pipelines.inspection.check_files import load_checks
 
-__all__ = ["patterns_page", "xids_page"]
+__all__ = ["checks_page", "patterns_page", "xids_page"]
 
 PATTERNS_HEAD = """# Log patterns
 
@@ -88,3 +92,31 @@ def xids_page() -> str:
         "or the machine is fatal, whatever its number.\n"
     )
     return XIDS_HEAD + table(("rating", "value", "meaning", "Xids"), rows) + text
+
+
+CHECKS_HEAD = """# Checks
+
+The checks that `forewarn inspect run` ships, for people who choose or change them
+([how](../how-to/inspect.md)). Their programs are not part of forewarn. Without its program a check
+does not run, and says so.
+"""
+
+
+def checks_page() -> str:
+    """Return the page of all checks of inspections as Markdown."""
+    parts = [CHECKS_HEAD]
+    for category in CATEGORIES:
+        rows = [
+            (
+                f"`{name}`",
+                escaped(check.description),
+                ", ".join(f"`{program}`" for program in check.programs),
+                ", ".join(f"`{occasion}`" for occasion in check.when),
+                f"{check.repeat} x {format_duration(check.timeout / SECOND)}",
+            )
+            for name, check in load_checks().items()
+            if check.category == category
+        ]
+        head = ("check", "measures", "programs", "sets", "at most")
+        parts.append(f"\n## {category}\n\n{table(head, rows)}")
+    return "\n".join(parts)

@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
             "Watch and diagnose jobs": (
                 *("fit_a_detector", "watch_jobs", "read_a_verdict", "diagnose_job"),
                 *("collect_from_hung_job", "check_nodes", "extend_the_knowledge_base"),
-                "lost_time",
+                *("lost_time", "inspect"),
             ),
             "Respond": (
                 *(
@@ -65,7 +65,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
         {
             "": ("formats", "cli", "configuration", "metrics"),
             "HTTP APIs": ("http/collector", "http/response"),
-            "Knowledge base": ("log_patterns", "xids"),
+            "Knowledge base": ("log_patterns", "xids", "checks"),
         },
     ),
 }

@@ -42,7 +42,7 @@ class CustomChecks:
     def run_once(self, name: str) -> None:
         """Run a check; send its result if it changed, or if the last one is an hour old."""
         table = self.tables[name]
-        severity, text = run_check_command(table.command, table.timeout / SECOND)
+        severity, text = run_check_command(table)
         now = self.clock.now()
         last, at = self._sent.get(name, ("", 0))
         if severity == last and 0 <= now - at < _REPEAT_AFTER:

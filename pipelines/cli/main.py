@@ -47,6 +47,7 @@ _COMMAND_MODULES = {
     "review": ("prediction", "add_review"),
     "detect": ("detection", "add_detect"),
     "diagnose": ("diagnosis", "add_diagnose"),
+    "inspect": ("inspection", "add_inspect"),
     "lost": ("recovery", "add_lost"),
     "advise": ("recovery", "add_advise"),
     "respond": ("respond", "add_respond"),

@@ -9,13 +9,18 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from forewarn.features.inspection.check_table import ChecksFile, CheckTable
+from forewarn.features.inspection.nhc_files import parse_nhc_file
 from forewarn.pipelines.config.toml_tables import (
     SettingsError,
     describe_validation_error,
     read_toml,
 )
+from forewarn.pipelines.inspection.host_measurements import MEASUREMENTS
+from forewarn.pipelines.inspection.torch_measurements import MEASUREMENTS as TORCH_MEASUREMENTS
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.storage.files.regular_files import require_regular
 
-__all__ = ["SHIPPED_CHECKS", "load_checks", "select_checks"]
+__all__ = ["SHIPPED_CHECKS", "load_checks", "load_nhc_checks", "select_checks"]
 
 SHIPPED_CHECKS: Final = Path(__file__).with_name("checks.toml")
 
@@ -47,7 +52,31 @@ def load_checks(overlays: Sequence[Path] = ()) -> dict[str, CheckTable]:
             checks |= ChecksFile.model_validate(content).check
         except ValidationError as error:
             raise SettingsError(f"{path}: {describe_validation_error(error)}.") from None
+    for name, check in checks.items():
+        if check.value.builtin not in (None, *MEASUREMENTS, *TORCH_MEASUREMENTS):
+            known = ", ".join(sorted((*MEASUREMENTS, *TORCH_MEASUREMENTS)))
+            raise SettingsError(
+                f"check.{name}: `builtin` is {check.value.builtin!r}, expected one of {known}."
+            )
     return checks
+
+
+def load_nhc_checks(path: Path, machine: str) -> dict[str, CheckTable]:
+    """Return the checks of a file of Node Health Check; a note lists lines that do not run.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read.
+    """
+    require_regular(path, SettingsError)
+    try:
+        result = parse_nhc_file(path.read_text(encoding="utf-8"), machine)
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: is not text in UTF-8.") from None
+    for line in result.others:
+        note(f"{path}: {line}: not understood, does not run")
+    return result.checks
 
 
 def select_checks(checks: dict[str, CheckTable], name: str) -> dict[str, CheckTable]:

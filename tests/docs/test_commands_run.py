@@ -46,6 +46,7 @@ NOT_RUN = {
     "respond --slurm-history --config": "Slurm: tests/pipelines/incidents",
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",
     "messages test": "a receiver: tests/pipelines/incidents/messages",
+    "inspect": "machines, minutes: tests/pipelines/inspection",
     "lost": "runs of a scheduler: tests/pipelines/recovery",
     "advise": "a file of a job: tests/pipelines/recovery",
     "models": "registered models: tests/pipelines/cli/test_models.py",

@@ -31,6 +31,11 @@ class Clock:
         return until.is_set()
 
 
+def run(command: list[str], seconds: int) -> tuple[str, str]:
+    table = {"command": command, "timeout": f"{seconds}s"}
+    return run_check_command(CheckTable.model_validate(table))
+
+
 def shell(script: str) -> list[str]:
     return ["/bin/sh", "-c", script]
 
@@ -39,21 +44,21 @@ def shell(script: str) -> list[str]:
     ("code", "severity"), [(0, "ok"), (1, "warning"), (2, "error"), (3, "notice"), (77, "notice")]
 )
 def test_exit_code_is_the_severity(code: int, severity: str) -> None:
-    result = run_check_command(shell(f"echo; echo 'two lines'; echo more; exit {code}"), 10)
+    result = run(shell(f"echo; echo 'two lines'; echo more; exit {code}"), 10)
     assert result[0] == severity
     assert "two lines" in result[1]
     assert "more" not in result[1]
 
 
 def test_missing_program_is_unknown(tmp_path: Path) -> None:
-    severity, text = run_check_command([str(tmp_path / "absent"), "-x"], 10)
+    severity, text = run([str(tmp_path / "absent"), "-x"], 10)
     assert severity == "notice"
     assert "absent cannot be run" in text
 
 
 def test_output_is_bounded_and_printable() -> None:
     script = "import sys; sys.stdout.buffer.write(b'\\x1b[31m' + b'x' * (1 << 22)); sys.exit(1)"
-    severity, text = run_check_command([sys.executable, "-c", script], 60)
+    severity, text = run([sys.executable, "-c", script], 60)
     assert severity == "warning"
     assert len(text) == 500
     assert text.isprintable()
@@ -61,7 +66,7 @@ def test_output_is_bounded_and_printable() -> None:
 
 def test_timeout_kills_the_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    severity, text = run_check_command(shell(f"sleep 600 & echo $! > {pid}; wait"), 2)
+    severity, text = run(shell(f"sleep 600 & echo $! > {pid}; wait"), 2)
     assert (severity, text) == ("notice", "unknown: no result within 2 s")
     child = int(pid.read_text())
     for _ in range(500):
@@ -79,13 +84,13 @@ def _runs(pid: int) -> bool:
 
 
 def test_child_that_keeps_the_output_is_no_delay() -> None:
-    assert run_check_command(shell("sleep 600 & echo good"), 300) == ("ok", "good")
+    assert run(shell("sleep 600 & echo good"), 300) == ("ok", "good")
 
 
 def test_check_runs_at_low_priority_without_shell() -> None:
-    _, text = run_check_command([sys.executable, "-c", "import os; print(os.nice(0))"], 60)
+    _, text = run([sys.executable, "-c", "import os; print(os.nice(0))"], 60)
     assert int(text) >= min(19, os.nice(0))
-    assert run_check_command(["/bin/echo", "$HOME; id"], 60) == ("ok", "$HOME; id")
+    assert run(["/bin/echo", "$HOME; id"], 60) == ("ok", "$HOME; id")
 
 
 def checks(tmp_path: Path, sent: list[dict[str, Any]], clock: Clock) -> CustomChecks:

@@ -1,0 +1,339 @@
+"""The command `inspect` and its commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forewarn.pipelines.cli.options import (
+    Commands,
+    Parser,
+    add_command,
+    add_group,
+    add_json,
+    integer_at_least,
+    time_argument,
+)
+from forewarn.pipelines.runtime.terminal import write_line
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.inspection.probe_pool import ProbePool
+
+__all__ = ["add_inspect"]
+
+
+def add_inspect(commands: Commands) -> None:
+    """Add `forewarn inspect` and its commands."""
+    parts = add_group(commands, "inspect", "measure machines on purpose", metavar="COMMAND")
+    _add_run(parts)
+    _add_precheck(parts)
+    _add_superbench(parts)
+
+
+def _add_run(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "run",
+        _run,
+        "run the checks of a set on this machine, each within its limits",
+        "forewarn inspect run --set quick --out inspections\n"
+        "  forewarn inspect run --set burn_in --for 48h --out inspections\n"
+        "  forewarn inspect run --set pairs --pair node-[1-8] --out inspections",
+    )
+    add_set(command)
+    command.add_argument(
+        "--pair",
+        nargs="+",
+        type=_host_list,
+        default=[],
+        metavar="HOST",
+        help="test all pairs of these machines instead, as node-[1-8]; --set names the results",
+    )
+    _add_network(command)
+    _add_bounds(command)
+    command.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="RESULTS",
+        help="folder of results: date=YYYY-MM-DD/MACHINE.RUN.parquet",
+    )
+    _add_machine(command)
+    add_json(command, "print one JSON object per result on stdout")
+
+
+def _add_machine(command: Parser) -> None:
+    """Add options for what is known of this machine."""
+    command.add_argument(
+        "--machine",
+        default=socket.gethostname(),
+        metavar="NAME",
+        help="name of this machine (default: its host name)",
+    )
+    command.add_argument(
+        "--nhc",
+        type=Path,
+        metavar="FILE",
+        help="file of Node Health Check: checks that are understood become the set nhc",
+    )
+    command.add_argument("--cmdb", type=Path, metavar="FILE", help="table of GPU serials, CSV")
+
+
+def _add_bounds(command: Parser) -> None:
+    """Add options for how long and on which machines an inspection runs."""
+    command.add_argument(
+        "--for",
+        dest="burn_in",
+        type=duration_argument,
+        default=0.0,
+        metavar="SPAN",
+        help="repeat the set for this time, as 48h; started again after a kill or a restart of the "
+        "machine, it goes on",
+    )
+    command.add_argument(
+        "--timeout",
+        type=duration_argument,
+        metavar="SPAN",
+        help="end of the inspection; what is left then does not run",
+    )
+    command.add_argument(
+        "--while-busy",
+        action="store_true",
+        help="inspect although a job uses a GPU, without the checks that need an idle machine",
+    )
+    command.add_argument(
+        "--all",
+        dest="all_checks",
+        action="store_true",
+        help="go on after a failure that makes the machine unusable",
+    )
+
+
+def _add_precheck(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "precheck",
+        _precheck,
+        "test pairs of machines before a job starts, and print the machines to leave out",
+        "forewarn inspect precheck --hosts node-[1-8]\n"
+        "  forewarn inspect precheck --hosts $SLURM_JOB_NODELIST --via 'srun -w {host} -N 1'",
+    )
+    command.add_argument(
+        "--hosts",
+        nargs="+",
+        type=_host_list,
+        required=True,
+        metavar="HOST",
+        help="machines, as node-[1-8]",
+    )
+    command.add_argument(
+        "--rounds",
+        type=integer_at_least(1, 20),
+        default=2,
+        metavar="N",
+        help="rounds of pairs at most (default: 2, as DLRover)",
+    )
+    _add_network(command)
+    command.add_argument(
+        "--check", action="store_true", help="exit with 1 if a machine has to be left out"
+    )
+    add_json(command)
+
+
+def _add_superbench(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "superbench",
+        _superbench,
+        "add results of SuperBench to results of inspections, judged by its rules and baseline",
+        "forewarn inspect superbench --results results-summary.jsonl --rules rules.yaml "
+        "--baseline baseline.json --out inspections",
+    )
+    command.add_argument(
+        "--results", type=Path, required=True, metavar="FILE", help="results, JSON lines"
+    )
+    command.add_argument(
+        "--rules",
+        type=Path,
+        metavar="FILE",
+        help="rules, YAML; a criterion has to be a comparison with a number",
+    )
+    command.add_argument("--baseline", type=Path, metavar="FILE", help="baselines by metric, JSON")
+    command.add_argument(
+        "--at",
+        type=time_argument,
+        default="now",
+        metavar="TIME",
+        help="when they were measured, which they do not state (default: now)",
+    )
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="RESULTS", help="folder of results"
+    )
+
+
+def _add_network(command: Parser) -> None:
+    """Add options of tests between machines."""
+    command.add_argument(
+        "--via",
+        default="ssh -o BatchMode=yes {host}",
+        metavar="COMMAND",
+        help="command that runs another one on machine {host}, without a shell (default: ssh)",
+    )
+    command.add_argument(
+        "--python",
+        default=None,
+        metavar="PROGRAM",
+        help="interpreter with PyTorch on the machines (default: of FOREWARN_TORCH, or python3)",
+    )
+    command.add_argument(
+        "--interface", default="", metavar="NAME", help="network interface of the tests"
+    )
+    command.add_argument(
+        "--pair-timeout",
+        type=duration_argument,
+        default=60.0,
+        metavar="SPAN",
+        help="limit of a test of a pair (default: 60s)",
+    )
+
+
+def add_set(command: Parser) -> None:
+    """Add --set and --checks."""
+    command.add_argument(
+        "--set",
+        dest="name",
+        required=True,
+        metavar="NAME",
+        help="quick, accept, weekly, burn_in, suspect:CATEGORY, full, or a set of the site",
+    )
+    command.add_argument(
+        "--checks",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="TOML of [check.NAME]: changes of shipped checks, and more checks (several times)",
+    )
+
+
+def duration_argument(text: str) -> float:
+    """Parse a duration such as 90s or 48h, in seconds."""
+    from forewarn.features.duration import parse_duration
+    from forewarn.features.time_units import SECOND
+
+    try:
+        return parse_duration(text) / SECOND
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, {error}") from None
+
+
+def _host_list(text: str) -> list[str]:
+    from forewarn.features.hostlist import expand
+
+    try:
+        return expand(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _probes(args: argparse.Namespace, names: list[list[str]], option: str) -> ProbePool:
+    """Return probes of machines that the options name."""
+    import shlex
+
+    from forewarn.pipelines.inspection.check_runner import torch_python
+    from forewarn.pipelines.inspection.precheck import check_hosts
+    from forewarn.pipelines.inspection.probe_pool import ProbePool
+
+    hosts = [host for part in names for host in part]
+    check_hosts(hosts, option)
+    return ProbePool(
+        hosts,
+        via=shlex.split(args.via),
+        python=args.python or torch_python(),
+        interface=args.interface,
+        timeout=args.pair_timeout,
+    )
+
+
+def _precheck(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.inspection.precheck import precheck
+
+    with _probes(args, args.hosts, "--hosts") as pool:
+        result = precheck(pool, rounds=args.rounds)
+    if args.json:
+        print(json.dumps(result.line()), flush=True)
+    else:
+        for host, reason in result.reasons.items():
+            write_line(f"{host}: {reason}")
+    return int(args.check and bool(result.reasons))
+
+
+def _superbench(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.inspection.result_files import result_lines, write_results
+    from forewarn.pipelines.inspection.superbench_import import import_superbench
+
+    rows = import_superbench(args.results, args.rules, args.baseline, at=args.at)
+    for machine in sorted({row["machine"] for row in rows}):
+        part = [row for row in rows if row["machine"] == machine]
+        write_results(part, args.out)
+        for words in result_lines(part):
+            write_line(words)
+    return 0
+
+
+def _run_pairs(args: argparse.Namespace) -> int:
+    import time
+    import uuid
+
+    from forewarn.pipelines.inspection.precheck import measure_all_pairs, pair_rows
+    from forewarn.pipelines.inspection.result_files import write_results
+
+    with _probes(args, args.pair, "--pair") as pool:
+        moment = time.time_ns()
+        verdict, results = measure_all_pairs(pool)
+    run = uuid.uuid4().hex[:12]
+    write_results(list(pair_rows(results, run=run, moment=moment, name=args.name)), args.out)
+    if args.json:
+        print(json.dumps(verdict.line()), flush=True)
+        return 0
+    for words in verdict.words():
+        write_line(words)
+    return 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.pair:
+        return _run_pairs(args)
+    from forewarn.pipelines.inspection.check_files import load_checks, select_checks
+    from forewarn.pipelines.inspection.inspection_run import Inspection, inspect_machine
+    from forewarn.pipelines.inspection.result_files import result_lines
+
+    known = load_checks(args.checks)
+    if args.nhc is not None:
+        from forewarn.pipelines.inspection.check_files import load_nhc_checks
+
+        known |= load_nhc_checks(args.nhc, args.machine)
+    checks = select_checks(known, args.name)
+    rows = inspect_machine(
+        Inspection(
+            args.machine,
+            args.name,
+            checks,
+            args.out,
+            timeout=args.timeout,
+            burn_in=args.burn_in,
+            while_busy=args.while_busy,
+            all_checks=args.all_checks,
+            cmdb=args.cmdb,
+        )
+    )
+    if args.json:
+        for row in rows:
+            print(json.dumps(row), flush=True)
+        return 0
+    for words in result_lines(rows):
+        write_line(words)
+    return 0

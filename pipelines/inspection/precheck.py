@@ -1,0 +1,206 @@
+"""Tests between machines: a precheck in rounds of pairs, and a table of all pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forewarn.features.errors import InputError
+from forewarn.features.telemetry.telemetry_rows import is_host_name
+from forewarn.models.diagnosis.nodes.node_check import GroupTest, NodeCheck, evaluate_tests
+from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
+from forewarn.models.diagnosis.nodes.pair_matrix import PairTest
+from forewarn.pipelines.diagnosis.pair_results import PairTableResult, judge_table
+from forewarn.pipelines.diagnosis.parts.pair_table_reader import PairTable
+from forewarn.pipelines.inspection.probe_pool import GroupResult, ProbePool
+from forewarn.pipelines.runtime.progress import progress_bar
+
+__all__ = [
+    "HostsError",
+    "Precheck",
+    "check_hosts",
+    "measure_all_pairs",
+    "pair_rounds",
+    "pair_rows",
+    "precheck",
+]
+
+_MIN_NODES = 4  # as the node check needs
+
+
+class HostsError(InputError):
+    """Names of machines that cannot be checked."""
+
+
+def check_hosts(hosts: Sequence[str], option: str) -> None:
+    """Reject names that are no host names, repeated ones, and fewer than two.
+
+    Raises
+    ------
+    HostsError
+        If one is.
+    """
+    bad = next((host for host in hosts if not is_host_name(host) or host.startswith("-")), None)
+    if bad is not None:
+        raise HostsError(f"{option}: found {bad[:60]!r}, expected names of machines.")
+    if len(set(hosts)) < len(hosts):
+        twice = next(host for host in hosts if list(hosts).count(host) > 1)
+        raise HostsError(f"{option}: found {twice!r} twice, expected each machine once.")
+    if len(hosts) < 2:
+        raise HostsError(f"{option}: found {len(hosts)} machine, expected at least two.")
+
+
+@dataclass(frozen=True, slots=True)
+class Precheck:
+    """The result of a precheck.
+
+    Attributes
+    ----------
+    hosts : tuple of str
+    reasons : dict of str to str
+        Machines to leave out, each with its reason.
+    undetermined : tuple of str
+        Machines whose tests do not tell whether they are slow.
+    rounds : int
+    machine_minutes : float
+        Time of the tests, times machines.
+    """
+
+    hosts: tuple[str, ...]
+    reasons: dict[str, str]
+    undetermined: tuple[str, ...]
+    rounds: int
+    machine_minutes: float
+    tests: tuple[GroupResult, ...] = field(default=(), repr=False)
+
+    def line(self) -> dict[str, Any]:
+        """Return the result as `--json` prints it."""
+        return {
+            "leave_out": list(self.reasons),
+            "reasons": self.reasons,
+            "undetermined": list(self.undetermined),
+            "good": [h for h in self.hosts if h not in self.reasons and h not in self.undetermined],
+            "rounds": self.rounds,
+            "machine_minutes": round(self.machine_minutes, 3),
+        }
+
+
+def precheck(pool: ProbePool, *, rounds: int = 2) -> Precheck:
+    """Test pairs of machines in rounds, and return which to leave out of a job.
+
+    Each test is a product of matrices and an all-gather, as in DLRover's node check. From the
+    second round suspects meet machines that have passed.
+
+    Parameters
+    ----------
+    pool : ProbePool
+        Entered.
+    rounds : int
+        At most; fewer if no test would add information.
+    """
+    unreachable = pool.unreachable
+    hosts = [host for host in pool.hosts if host not in unreachable]
+    results: list[GroupResult] = []
+    tests: list[GroupTest] = []
+    number = 0
+    while number < rounds and (groups := plan_next_round(hosts, tests)):
+        number += 1
+        done = pool.run(groups)
+        results += done
+        tests += [
+            GroupTest(number, frozenset(r.nodes), r.seconds is not None, r.seconds) for r in done
+        ]
+    check = evaluate_tests(hosts, tests)
+    reasons = {**unreachable, **_reasons(hosts, check, results)}
+    slow = {host for host in hosts if host in check.fastest and host not in check.speed.good}
+    ordered = {host: reasons[host] for host in pool.hosts if host in reasons}
+    undetermined = tuple(host for host in hosts if host in slow and host not in ordered)
+    minutes = pool.probe_seconds / 60.0
+    return Precheck(tuple(pool.hosts), ordered, undetermined, number, minutes, tuple(results))
+
+
+def _reasons(
+    hosts: Sequence[str], check: NodeCheck, results: Sequence[GroupResult]
+) -> dict[str, str]:
+    """Return the machines to leave out."""
+    passed = {host for result in results if result.seconds is not None for host in result.nodes}
+    reasons = {}
+    for host in hosts:
+        errors = [r.error for r in results if host in r.nodes and r.seconds is None]
+        if host in check.works.bad or (errors and host not in passed):
+            reasons[host] = f"failed {len(errors)} of its tests: {', '.join(errors[:1])}"
+        elif host in check.works.unsteady or (errors and host in check.doubtful):
+            reasons[host] = f"passes and fails: {errors[0]}"
+        elif host in check.speed.bad:
+            reasons[host] = f"slow: {check.factor(host):.2f} of the median speed"
+    links = [("failed", check.works.links), ("slow", check.speed.links)]
+    for state, group in ((state, group) for state, groups in links for group in groups):
+        if not group & set(reasons):
+            first, second = sorted(group)
+            reasons[second] = f"{state} link with {first}"
+    return reasons
+
+
+def pair_rounds(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Return all pairs in rounds in which each machine is tested once at most.
+
+    Examples
+    --------
+    >>> pair_rounds(["a", "b", "c", "d"])
+    [[('a', 'd'), ('b', 'c')], [('a', 'c'), ('d', 'b')], [('a', 'b'), ('c', 'd')]]
+    """
+    ring: list[str | None] = [*hosts, *[None] * (len(hosts) % 2)]
+    half = len(ring) // 2
+    rounds = []
+    for _ in range(len(ring) - 1):
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        rounds.append([(a, b) for a, b in pairs if a is not None and b is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return rounds
+
+
+def measure_all_pairs(pool: ProbePool) -> tuple[PairTableResult, list[GroupResult]]:
+    """Test all pairs of machines, and return which machine, link or block explains slow ones.
+
+    Parameters
+    ----------
+    pool : ProbePool
+        Entered.
+    """
+    results: list[GroupResult] = []
+    rounds = pair_rounds(list(pool.hosts))
+    with progress_bar(len(rounds), "pairs", "round") as bar:
+        for pairs in rounds:
+            results += pool.run(pairs)
+            bar.update()
+    tests = [
+        PairTest(first, second, None if result.seconds is None else 1.0 / result.seconds)
+        for result in results
+        for first, second in [result.nodes]
+    ]
+    table = PairTable({"all_gather": tests}, "seconds", is_time=True, skipped=0)
+    return judge_table(table, list(pool.hosts), None), results
+
+
+def pair_rows(
+    results: Sequence[GroupResult], *, run: str, moment: int, name: str
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of RESULTS of tests of pairs; the slot is the partner."""
+    for result in results:
+        first, second = result.nodes
+        yield {
+            "timestamp": moment,
+            "machine": first,
+            "slot": second,
+            "check": "pair_all_gather",
+            "run": run,
+            "value": result.seconds,
+            "unit": "s",
+            "status": "failed" if result.seconds is None else "ok",
+            "seconds": result.seconds,
+            "versions": json.dumps({}),
+            "set": name,
+            "text": result.error or None,
+        }
