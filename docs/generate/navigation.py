@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, tuple[str, ...]]]] = {
             "Watch and diagnose jobs": (
                 *("fit_a_detector", "watch_jobs", "read_a_verdict", "diagnose_job"),
                 *("collect_from_hung_job", "check_nodes", "extend_the_knowledge_base"),
-                *("lost_time", "inspect"),
+                *("lost_time", "launch_a_job", "inspect"),
             ),
             "Respond": (
                 *(

@@ -50,6 +50,7 @@ _COMMAND_MODULES = {
     "inspect": ("inspection", "add_inspect"),
     "lost": ("recovery", "add_lost"),
     "advise": ("recovery", "add_advise"),
+    "launch": ("recovery", "add_launch"),
     "respond": ("respond", "add_respond"),
     "incidents": ("operator_commands", "add_incidents"),
     "approve": ("operator_commands", "add_approve"),

@@ -1,4 +1,4 @@
-"""The commands `lost` and `advise`."""
+"""The commands `lost`, `advise` and `launch`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forewarn.pipelines.cli.options import (
 )
 from forewarn.pipelines.runtime.terminal import write_line
 
-__all__ = ["add_advise", "add_lost"]
+__all__ = ["add_advise", "add_launch", "add_lost"]
 
 
 def add_lost(commands: Commands) -> None:
@@ -151,3 +151,39 @@ def _advise(args: argparse.Namespace) -> int:
     for words in advice_lines(line):
         write_line(words)
     return 0
+
+
+def add_launch(commands: Commands) -> None:
+    """Add `forewarn launch`."""
+    command = add_command(
+        commands,
+        "launch",
+        _launch,
+        "start a job with torchrun, watch it, and start it again in place, with a spare or smaller",
+        "forewarn launch --job pretrain.toml\n"
+        "  forewarn lost --job /shared/jobs/pretrain    (what each interruption cost)",
+    )
+    command.add_argument(
+        "--job",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help='TOML: hosts = ["node-[1-9]"], nodes = 8, processes = 8, program = ["train.py"], '
+        'folder = "/shared/jobs/pretrain", on_host = ["ssh", "{host}", "{command}"], and more',
+    )
+    add_json(command, "print one JSON object per start, end and stop on stdout")
+
+
+def _launch(args: argparse.Namespace) -> int:
+    import signal
+    import threading
+
+    from forewarn.pipelines.recovery.job_launcher import JobLauncher, event_text
+
+    def report(event: dict[str, Any]) -> None:
+        write_line(json.dumps(event) if args.json else event_text(event))
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return JobLauncher(args.job, report, stop).run()

@@ -14,6 +14,7 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.diagnosis.loaded_job import LoadedJob, read_job
 from forewarn.pipelines.diagnosis.site_context import SiteContext
+from forewarn.pipelines.recovery.launch_record import ATTEMPT_PREFIX, launched_runs
 from forewarn.pipelines.recovery.logged_progress import LoggedProgress, read_progress
 from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun
 from forewarn.response.recovery.job_run import JobRun, LoggedSave, ReportedStep, RunEnd
@@ -59,9 +60,15 @@ def read_life(
         If there is neither a time in the logs nor a run of the scheduler, if two runs overlap, or
         if the number of GPUs is unknown.
     """
-    progress = LoggedProgress() if job is None else read_progress(job, zone=zone)
-    loaded = None if job is None else read_job(job, SiteContext(zone=zone))
-    allocations = list(scheduled) or [_only_allocation(progress, loaded)]
+    attempts = [] if job is None else list(launched_runs(job))
+    if job is None:
+        progress, loaded = LoggedProgress(), None
+    elif attempts:  # the launcher has diagnosed them
+        progress, loaded = _progress_of_attempts(job, zone), None
+    else:
+        progress = read_progress(job, zone=zone)
+        loaded = read_job(job, SiteContext(zone=zone))
+    allocations = list(_launched(scheduled, attempts)) or [_only_allocation(progress, loaded)]
     for earlier, later in pairwise(allocations):
         if earlier.end is None or later.begin < earlier.end:
             raise JobLifeError(
@@ -69,6 +76,45 @@ def read_life(
             )
     runs = runs_of_job(allocations, progress, gpus=gpus, noticed=noticed)
     return [_with_cause(run, loaded) for run in runs]
+
+
+def _progress_of_attempts(job: Path, zone: dt.tzinfo) -> LoggedProgress:
+    """Return the progress of all attempts of a launcher whose logs are still there."""
+    folders = sorted(path for path in job.glob(f"{ATTEMPT_PREFIX}*") if path.is_dir())
+    parts = [read_progress(folder, zone=zone) for folder in folders]
+    times = [time for part in parts for time in (part.first, part.last) if time is not None]
+    return LoggedProgress(
+        steps=tuple(step for part in parts for step in part.steps),
+        saves=tuple(save for part in parts for save in part.saves),
+        marks=tuple(mark for part in parts for mark in part.marks),
+        first=min(times, default=None),
+        last=max(times, default=None),
+        ranks=max((part.ranks for part in parts), default=0),
+    )
+
+
+def _launched(
+    scheduled: Sequence[ScheduledRun], attempts: Sequence[ScheduledRun]
+) -> Iterator[ScheduledRun]:
+    """Yield the runs of the scheduler, each divided into the attempts of a launcher within it."""
+    if not scheduled:
+        yield from attempts
+    for run in scheduled:
+        end = run.end
+        inside = [a for a in attempts if run.begin <= a.begin and (end is None or a.begin < end)]
+        for number, attempt in enumerate(inside):
+            is_first, is_last = number == 0, number == len(inside) - 1
+            limit = attempt.end if end is None else min(attempt.end or end, end)
+            yield replace(
+                attempt,
+                job_id=run.job_id,
+                begin=run.begin if is_first else attempt.begin,
+                submitted=run.submitted if is_first else attempt.submitted,
+                end=end if is_last else limit,
+                gpus=attempt.gpus,
+            )
+        if not inside:
+            yield run
 
 
 def _only_allocation(progress: LoggedProgress, loaded: LoadedJob | None) -> ScheduledRun:
@@ -116,14 +162,17 @@ def runs_of_job(
             raise JobLifeError("the number of GPUs is unknown, expected --gpus.")
         end = Nanoseconds(now if allocation.end is None else allocation.end)
         steps = progress.steps[bisect_left(times, allocation.begin) : bisect_right(times, end)]
+        how = Rung.REQUEUE if allocation.job_id == job_id else Rung.RESUBMIT
         whole = JobRun(
             begin=allocation.begin,
             end=end,
             gpus=count,
             ended=allocation.ended,
             submitted=allocation.submitted,
-            rung=Rung.REQUEUE if allocation.job_id == job_id else Rung.RESUBMIT,
+            rung=allocation.rung or how,
             cause=allocation.cause,
+            machines=allocation.blamed,
+            noticed=allocation.noticed,
             is_logged=_is_logged(progress, allocation.begin, end),
         )
         job_id = allocation.job_id

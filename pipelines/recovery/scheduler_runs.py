@@ -15,6 +15,7 @@ from forewarn.features.hostlist import HostlistError, expand
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.storage.files.regular_files import require_regular
 from forewarn.response.recovery.job_run import RunEnd
+from forewarn.response.state.rung import Rung
 
 __all__ = ["SCHEDULER_COLUMNS", "ScheduledRun", "SchedulerFileError", "read_scheduled_runs"]
 
@@ -92,6 +93,12 @@ class ScheduledRun:
     gpus : int
         0 if unknown.
     machines : tuple of str
+    rung : Rung or None
+        Of a launcher, how the job went on by it.
+    blamed : tuple of str
+        Machines that a launcher found to be the cause of its end.
+    noticed : int or None
+        When a launcher stated its trouble.
     """
 
     job_id: str
@@ -103,6 +110,9 @@ class ScheduledRun:
     cause: str
     gpus: int
     machines: tuple[str, ...]
+    rung: Rung | None = None
+    blamed: tuple[str, ...] = ()
+    noticed: Nanoseconds | None = None
 
 
 def read_scheduled_runs(path: Path, *, zone: dt.tzinfo = dt.UTC) -> list[ScheduledRun]:

@@ -96,12 +96,12 @@ def assign(
     """
     if len(set(ranks)) < len(ranks):
         raise ValueError(f"`ranks` must name each machine once, got {list(ranks)}.")
-    wanted = len(ranks) if nodes is None else nodes
-    check_sizes(wanted, unit, minimum)
+    full_size = len(ranks) if nodes is None else nodes
+    check_sizes(full_size, unit, minimum)
     by_rank = [None if machine in lost else machine for machine in ranks]
     unused = [s for s in dict.fromkeys(spares) if s not in lost and s not in ranks]
     usable = sum(machine is not None for machine in by_rank) + len(unused)
-    size = min(wanted, usable) // unit * unit
+    size = min(full_size, usable) // unit * unit
     if size < minimum:
         survivors = (machine for machine in by_rank if machine is not None)
         return RankAssignment((), (*survivors, *unused))

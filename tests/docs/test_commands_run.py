@@ -49,6 +49,7 @@ NOT_RUN = {
     "inspect": "machines, minutes: tests/pipelines/inspection",
     "lost": "runs of a scheduler: tests/pipelines/recovery",
     "advise": "a file of a job: tests/pipelines/recovery",
+    "launch": "hosts: tests/gloo_jobs/test_launched_job.py",
     "models": "registered models: tests/pipelines/cli/test_models.py",
     "retrain": "a registry: tests/pipelines/training",
     "up": "runs until it is stopped: tests/pipelines/sandbox",

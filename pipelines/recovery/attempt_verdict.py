@@ -1,0 +1,101 @@
+"""What ended an attempt of a launched job, as the diagnosis of its logs and its processes tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forewarn.features.errors import InputError
+from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, Diagnosis
+from forewarn.pipelines.diagnosis.diagnose_job import DiagnosedJob, diagnose
+from forewarn.pipelines.recovery.launched_attempt import HostEnd
+from forewarn.pipelines.runtime.progress import note
+from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.recovery.job_crash import FaultOrigin
+
+__all__ = ["AttemptVerdict", "append_diagnosis", "crash_verdict", "diagnosed", "named_machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptVerdict:
+    """Cause of the end of an attempt.
+
+    Attributes
+    ----------
+    origin : FaultOrigin
+    cause : str
+    machine : str
+        Empty if no single machine is the cause.
+    """
+
+    origin: FaultOrigin
+    cause: str
+    machine: str = ""
+
+
+def diagnosed(folder: Path, at: int) -> DiagnosedJob | None:
+    """Return the diagnosis of an attempt; None, with a note, if its folder cannot be read."""
+    try:
+        return diagnose(folder, at=at)
+    except (InputError, OSError) as error:
+        note(f"{folder.name}: {error}")
+        return None
+
+
+def append_diagnosis(path: Path, job: str, diagnosis: DiagnosedJob, at: int) -> None:
+    """Append a diagnosis, made at a time, to a file that `[respond] diagnoses` reads."""
+    moment = format_iso(at)
+    line: dict[str, Any] = diagnosis.line() | {"job": job, "at": moment, "detected_at": moment}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def named_machine(verdict: Diagnosis, machines: Sequence[str]) -> str:
+    """Return the machine of all culprits of a verdict; empty unless it is one of the job's."""
+    named = {culprit.machine for culprit in verdict.culprits}
+    return named.pop() or "" if len(named) == 1 and named <= {*machines} else ""
+
+
+def crash_verdict(
+    verdict: Diagnosis | None, ends: Sequence[HostEnd], machines: Sequence[str], silence: str
+) -> AttemptVerdict:
+    """Return what ended an attempt.
+
+    Parameters
+    ----------
+    verdict : Diagnosis or None
+    ends : sequence of HostEnd
+        Hosts whose processes ended by themselves, in order of time.
+    machines : sequence of str
+        Of the attempt.
+    silence : str
+        Cause if nothing else is known, of an attempt that was stopped for it; else empty.
+    """
+    lost = [end.host for end in ends if end.code is None]
+    if len(lost) == 1:
+        return AttemptVerdict(FaultOrigin.EXPLICIT, f"{lost[0]} does not answer", lost[0])
+    killed = [end for end in ends if end.code is not None and end.code < 0]
+    if len(killed) == 1:
+        cause = f"torchrun was ended by signal {-(killed[0].code or 0)}"
+        return AttemptVerdict(FaultOrigin.IMPLICIT, cause, killed[0].host)
+    if verdict is None or verdict.kind in ("none", "unknown"):
+        failed = [f"exit code {end.code} on {end.host}" for end in ends if end.code]
+        return AttemptVerdict(FaultOrigin.NOT_ONE, silence or ", ".join(failed[:1]))
+    machine = named_machine(verdict, machines)
+    origin = _origin(verdict.culprits) if machine else FaultOrigin.NOT_ONE
+    named = "" if origin is FaultOrigin.NOT_ONE else machine
+    return AttemptVerdict(origin, verdict.cause or silence or verdict.kind, named)
+
+
+def _origin(culprits: Sequence[CulpritCandidate]) -> FaultOrigin:
+    """Return what the faults of culprits say: of the program, no other machine would help."""
+    faults = [culprit.fault for culprit in culprits]
+    if any(fault is not None and fault.needs_repair for fault in faults):
+        return FaultOrigin.EXPLICIT
+    if all(fault is not None and fault.scope == "application" for fault in faults):
+        return FaultOrigin.NOT_ONE
+    return FaultOrigin.IMPLICIT

@@ -1,0 +1,120 @@
+"""Watches an attempt of a launched job until its processes end, or it has trouble."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from forewarn.features.duration import format_duration
+from forewarn.features.time_units import HOUR, SECOND, Nanoseconds
+from forewarn.pipelines.diagnosis.diagnose_job import DiagnosedJob
+from forewarn.pipelines.recovery.attempt_verdict import diagnosed, named_machine
+from forewarn.pipelines.recovery.launch_record import Attempt
+from forewarn.pipelines.recovery.launch_table import LaunchTable
+from forewarn.pipelines.recovery.launched_attempt import LaunchedAttempt
+from forewarn.pipelines.runtime.clock import Clock
+
+__all__ = ["AttemptWatch", "Trouble"]
+
+_POLL_SECONDS: Final = 0.5
+_CERTAIN_STALL: Final = HOUR  # longer than any probe waits for
+_SETTLE_SECONDS: Final = 5.0  # for other hosts to end by themselves after one has
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why an attempt is over.
+
+    Attributes
+    ----------
+    noticed : int
+        Nanoseconds since 1970 UTC.
+    silence : str
+        Cause if the diagnosis knows none; empty if a process has ended.
+    diagnosis : DiagnosedJob or None
+        If one was made while the job ran.
+    """
+
+    noticed: Nanoseconds
+    silence: str = ""
+    diagnosis: DiagnosedJob | None = None
+
+
+@dataclass(slots=True)
+class AttemptWatch:
+    """Watch of a running attempt.
+
+    Parameters
+    ----------
+    table : LaunchTable
+    attempt : Attempt
+    run : LaunchedAttempt
+    clock : Clock
+    stop : threading.Event
+        Ends the watch.
+    """
+
+    table: LaunchTable
+    attempt: Attempt
+    run: LaunchedAttempt
+    clock: Clock
+    stop: threading.Event
+    _looked: int = field(default=0, init=False)
+    _suspect: str = field(default="", init=False)  # of the last look
+
+    def watch(self) -> Trouble | None:
+        """Return the trouble; None if all processes have ended well, or the watch was ended."""
+        self._looked = self.clock.now()
+        while not self.clock.wait(_POLL_SECONDS, self.stop):
+            now = Nanoseconds(self.clock.now())
+            if any(end.code != 0 for end in self.run.ends()):
+                self._settle(now)
+                return Trouble(now)
+            if self.run.is_ended:
+                return None
+            if trouble := self._silence(now) or self._look(now):
+                return trouble
+        return None
+
+    def _settle(self, since: Nanoseconds) -> None:
+        """Give other hosts time to end by themselves, so that their logs say why."""
+        while not self.run.is_ended and self.clock.now() - since < _SETTLE_SECONDS * SECOND:
+            if self.clock.wait(_POLL_SECONDS, self.stop):
+                return
+
+    def _silence(self, now: Nanoseconds) -> Trouble | None:
+        """Return a hang: no log grows. Before the first step it may last longer."""
+        quiet = now - max(self.run.last_line_at(), self.attempt.begin)
+        limit = self.table.silence
+        if quiet <= limit:
+            return None
+        # That it hangs is certain now; the question is why.
+        diagnosis = diagnosed(self.run.evidence(), now + _CERTAIN_STALL)
+        if diagnosis is None or diagnosis.diagnosis.restart is None:
+            limit = max(limit, self.table.start)
+        if quiet <= limit:
+            return None
+        return Trouble(now, f"no output for {format_duration(limit // SECOND)}", diagnosis)
+
+    def _look(self, now: Nanoseconds) -> Trouble | None:
+        """Return a hang or a slow machine that two diagnoses in a row name."""
+        if now - self._looked < self.table.look:
+            return None
+        self._looked = now
+        diagnosis = diagnosed(self.run.evidence(), now)
+        if diagnosis is None or diagnosis.diagnosis.kind not in ("hang", "slow"):
+            self._suspect = ""
+            return None
+        verdict = diagnosis.diagnosis
+        machine = named_machine(verdict, self.attempt.machines)
+        is_confirmed, self._suspect = machine == self._suspect != "", machine
+        if not is_confirmed or (verdict.kind == "slow" and not self._has_spare):
+            return None
+        return Trouble(now, verdict.kind, diagnosis)
+
+    @property
+    def _has_spare(self) -> bool:
+        """Whether a slow machine can be left without making the job smaller."""
+        unusable = {*self.attempt.machines, *self.attempt.out}
+        return any(host not in unusable for host in self.table.hosts)

@@ -1,0 +1,142 @@
+"""What follows an attempt of a launched job: the next one, a wait for machines, or the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.recovery.launch_record import Attempt
+from forewarn.pipelines.recovery.launch_table import LaunchTable
+from forewarn.response.policy.ladder_rules import LadderRules
+from forewarn.response.recovery.job_crash import FaultOrigin, JobAbilities, JobCrash, NoSpare
+from forewarn.response.recovery.ladder import RungChoice
+from forewarn.response.recovery.rank_assignment import assign
+from forewarn.response.recovery.recovery_plan import PlanState, plan_recovery
+from forewarn.response.recovery.recovery_state import (
+    CheckpointSaved,
+    RecoveryEvent,
+    RungBegun,
+    StepMade,
+    recovery_state,
+)
+from forewarn.response.state.rung import Rung
+
+__all__ = ["NextAttempt", "Stop", "next_attempt"]
+
+_RULES: Final = LadderRules(limits={})  # the launcher has limits of its own: `start`, `silence`
+
+
+@dataclass(frozen=True, slots=True)
+class NextAttempt:
+    """How the job goes on.
+
+    Attributes
+    ----------
+    rung : Rung or None
+        None for the first attempt.
+    machines : tuple of str
+        By node rank; empty: there are too few, and the job waits.
+    out : tuple of str
+        Machines that it does not use any more.
+    reason : str
+    """
+
+    rung: Rung | None
+    machines: tuple[str, ...]
+    out: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The job ends.
+
+    Attributes
+    ----------
+    reason : str
+    is_resubmission : bool
+        Whether the job should be submitted again, as all that the launcher can do has failed.
+    """
+
+    reason: str
+    is_resubmission: bool
+
+
+def next_attempt(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt | Stop:
+    """Return what follows the attempts so far.
+
+    Parameters
+    ----------
+    table : LaunchTable
+    attempts : sequence of Attempt
+        In order; all have ended.
+    """
+    if not attempts:
+        return _next(table, (), (), None, "the job begins")
+    last = attempts[-1]
+    out = {*last.out}
+    if not last.origin:  # nothing is wrong with it: it, or its launcher, was stopped
+        rung = Rung.RESTART
+        return _next(table, last.machines, out, rung, "it, or its launcher, was stopped")
+    spares = [h for h in table.hosts if h not in out and h not in last.machines]
+    plan = plan_recovery(
+        recovery_state(_events(attempts), _RULES),
+        _abilities(table),
+        _RULES,
+        last.end or last.begin,
+        spares=len(spares),
+    )
+    choice = plan.choice
+    if plan.state is PlanState.STOP or choice is None:
+        return Stop(plan.reason, is_resubmission=False)
+    if choice.rung is Rung.RESUBMIT:
+        return Stop(choice.reason, is_resubmission=True)
+    if _leaves_machine(choice):
+        out.add(last.blamed)
+    return _next(table, last.machines, out, choice.rung, choice.reason)
+
+
+def _leaves_machine(choice: RungChoice) -> bool:
+    return choice.rung is Rung.REPLACE and choice.without_spare is not NoSpare.STAY
+
+
+def _next(
+    table: LaunchTable,
+    machines: tuple[str, ...],
+    out: set[str] | tuple[()],
+    rung: Rung | None,
+    reason: str,
+) -> NextAttempt:
+    assignment = assign(machines, out, table.hosts, table.unit, table.minimum, nodes=table.nodes)
+    return NextAttempt(rung, assignment.machines, tuple(sorted(out)), reason)
+
+
+def _abilities(table: LaunchTable) -> JobAbilities:
+    """Return what torchrun can do: with fixed ranks all processes start again in any case."""
+    wish = NoSpare.SHRINK if table.minimum < table.nodes else NoSpare.WAIT
+    return JobAbilities(rungs=frozenset({Rung.REPLACE, Rung.RESTART}), without_spare=(wish,))
+
+
+def _events(attempts: Sequence[Attempt]) -> Iterator[RecoveryEvent]:
+    for attempt in attempts:
+        if attempt.rung is not None:
+            yield RungBegun(attempt.begin, attempt.rung)
+        end = attempt.end or attempt.begin
+        if attempt.saved is not None:
+            yield CheckpointSaved(end, attempt.saved)
+        if attempt.is_started:
+            yield StepMade(end)
+        if attempt.origin:
+            yield _crash(attempt, end)
+
+
+def _crash(attempt: Attempt, at: Nanoseconds) -> JobCrash:
+    return JobCrash(
+        at,
+        FaultOrigin(attempt.origin),
+        attempt.cause,
+        attempt.blamed or None,
+        hits_rank_zero=attempt.blamed == attempt.machines[0],
+    )

@@ -1,0 +1,182 @@
+"""Processes of one attempt of a launched job: `torchrun` on each host, below a guard."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from forewarn.features.time_units import SECOND
+from forewarn.pipelines.recovery import host_guard
+from forewarn.pipelines.recovery.launch_table import LaunchTable, host_command
+
+__all__ = ["HostEnd", "LaunchedAttempt"]
+
+_LOG = "torchrun.log"
+_LOCAL = "127.0.0.1"
+_MARGIN_SECONDS = 30.0  # for a guard to answer after its processes are gone
+
+
+class HostEnd(NamedTuple):
+    """End of the processes of a host.
+
+    Attributes
+    ----------
+    host : str
+    code : int or None
+        Of torchrun, negative if a signal ended it; None if the host or the connection was lost.
+    is_begun : bool
+        Whether torchrun was started.
+    """
+
+    host: str
+    code: int | None
+    is_begun: bool
+
+
+@dataclass(slots=True)
+class LaunchedAttempt:
+    """Processes of one attempt.
+
+    Attributes
+    ----------
+    table : LaunchTable
+    folder : Path
+        Of the attempt.
+    number : int
+    """
+
+    table: LaunchTable
+    folder: Path
+    number: int
+    _guards: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    def start(self, machines: Sequence[str]) -> None:
+        """Start torchrun on each machine, with the number of machines and their ranks fixed.
+
+        Raises
+        ------
+        OSError
+            If the command for a host cannot be started; those begun before are ended.
+        """
+        self._write_ranks(machines)
+        try:
+            for rank, host in enumerate(machines):
+                self._guards[host] = self._start(rank, host, machines)
+        except OSError:
+            self.end()
+            raise
+
+    def _write_ranks(self, machines: Sequence[str]) -> None:
+        count = self.table.processes
+        rows = [
+            f"{node * count + local},{host},{local}\n"
+            for node, host in enumerate(machines)
+            for local in range(count)
+        ]
+        for host in machines:
+            (self.folder / "logs" / host).mkdir(parents=True, exist_ok=True)
+        (self.folder / "ranks.csv").write_text("rank,machine,local_rank\n" + "".join(rows))
+
+    def _start(self, rank: int, host: str, machines: Sequence[str]) -> subprocess.Popen[bytes]:
+        table = self.table
+        logs = (self.folder / "logs" / host).resolve()
+        source = Path(host_guard.__file__).read_text(encoding="utf-8")
+        variables = {
+            **table.environment,
+            "FOREWARN_JOB": self.name,
+            "FOREWARN_ATTEMPT": str(self.number),
+        }
+        command = [
+            *(table.python, "-c", source),
+            f"{table.folder.resolve()}@{host}",
+            str(self.number),
+            f"{table.grace / SECOND:g}",
+            *(f"{name}={value}" for name, value in variables.items()),
+            "--",
+            *(table.python, "-m", "torch.distributed.run"),
+            *("--nnodes", str(len(machines)), "--node-rank", str(rank)),
+            *("--nproc-per-node", str(table.processes), "--max-restarts", "0"),
+            *("--rdzv-backend", "static", "--rdzv-id", self.name),
+            *("--master-addr", machines[0] if table.on_host else _LOCAL),
+            *("--master-port", str(table.port)),
+            *("--log-dir", str(logs), "--redirects", "3"),
+            *table.program,
+        ]
+        with (logs / _LOG).open("wb") as log:
+            return subprocess.Popen(
+                host_command(table.on_host, host, command),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def ends(self) -> list[HostEnd]:
+        """Return the hosts whose processes have ended, those first that did first."""
+        ended = [host for host, guard in self._guards.items() if guard.poll() is not None]
+        return sorted((self._end_of(host) for host in ended), key=self._ended_at)
+
+    def _end_of(self, host: str) -> HostEnd:
+        lines = self._log(host).read_bytes().splitlines()
+        prefix = host_guard.ENDED.encode() + b" "
+        codes = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
+        is_begun = host_guard.BEGUN.encode() in lines
+        code = int(codes[-1]) if codes and codes[-1].lstrip(b"-").isdigit() else None
+        return HostEnd(host, code, is_begun)
+
+    def _ended_at(self, end: HostEnd) -> int:
+        return self._log(end.host).stat().st_mtime_ns
+
+    def _log(self, host: str) -> Path:
+        return self.folder / "logs" / host / _LOG
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no host has a process any more."""
+        return all(guard.poll() is not None for guard in self._guards.values())
+
+    def evidence(self) -> Path:
+        """Return the folder to diagnose: what agents collected of this attempt, else its own."""
+        if self.table.evidence is not None:
+            collected = self.table.evidence / self.name
+            if collected.is_dir():
+                return collected
+        return self.folder
+
+    @property
+    def name(self) -> str:
+        """Name by which agents know the attempt."""
+        return f"{self.table.folder.name}-{self.number}"
+
+    def last_line_at(self) -> int:
+        """Return when any log last grew, in nanoseconds since 1970 UTC."""
+        return max((path.stat().st_mtime_ns for path in self._files()), default=0)
+
+    def _files(self) -> Iterator[Path]:
+        return (path for path in (self.folder / "logs").rglob("*.log") if path.is_file())
+
+    def end(self) -> None:
+        """End all processes: TERM, then KILL.
+
+        The guards do it on their hosts once their input ends. A connection that does not end in
+        time is killed.
+        """
+        limit = time.monotonic() + self.table.grace / SECOND + _MARGIN_SECONDS
+        for guard in self._guards.values():
+            if guard.stdin is not None:
+                with suppress(BrokenPipeError):
+                    guard.stdin.close()
+        for guard in self._guards.values():
+            try:
+                guard.wait(max(0.0, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(guard.pid, signal.SIGKILL)
+                guard.wait()
