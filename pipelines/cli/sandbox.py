@@ -16,6 +16,7 @@ from forewarn.pipelines.cli.options import (
     add_seed,
     integer_at_least,
 )
+from forewarn.pipelines.cli.recovery_studies import add_simulate_recovery
 from forewarn.pipelines.runtime.terminal import write_line
 
 __all__ = ["add_demo", "add_simulate", "add_up"]
@@ -64,6 +65,7 @@ def add_simulate(commands: Commands) -> None:
     _fleet_options(command, 500, 45)
     _add_incidents(kinds)
     add_simulate_job(kinds)
+    add_simulate_recovery(kinds)
 
 
 def _simulate_fleet(args: argparse.Namespace) -> int:

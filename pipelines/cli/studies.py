@@ -21,6 +21,7 @@ from forewarn.pipelines.cli.options import (
     positive_number,
 )
 from forewarn.pipelines.cli.prediction_studies import add_study_prediction
+from forewarn.pipelines.cli.recovery_studies import add_study_recovery
 from forewarn.pipelines.runtime.terminal import write_line
 
 __all__ = ["add_study"]
@@ -36,6 +37,7 @@ def add_study(commands: Commands) -> None:
     _add_study_response(parts)
     add_diagnosis_studies(parts)
     add_study_prediction(parts)
+    add_study_recovery(parts)
     command = add_command(
         parts,
         "detection",

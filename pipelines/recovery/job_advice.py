@@ -32,7 +32,7 @@ from forewarn.response.recovery.checkpoint_advice import (
     save_pays_after_seconds,
 )
 
-__all__ = ["AdviceError", "advice_lines", "advise_job"]
+__all__ = ["AdviceError", "ListQuality", "advice_lines", "advise_job", "read_review"]
 
 
 class AdviceError(InputError):
@@ -93,7 +93,7 @@ def advise_job(job: Path, at_risk: Path | None, review: Path | None, *, at: int)
     """
     table, machines = _read_job(job)
     risk = _RiskOfJob(0.0, 0, {}) if at_risk is None else _read_risk(at_risk, machines, at)
-    precision = None if review is None else _read_precision(review)
+    precision = None if review is None else read_review(review).precision
     step, save, restart = (length / SECOND for length in (table.step, table.save, table.restart))
     restart += (table.detect or 0) / SECOND
     rate = risk.rate + table.interruptions_per_day / SECONDS_PER_DAY
@@ -179,16 +179,41 @@ def _newest_list(folder: Path, at: int) -> pd.DataFrame:
     return newest
 
 
-def _read_precision(path: Path) -> float:
+class ListQuality(NamedTuple):
+    """What a review measured of past lists.
+
+    Attributes
+    ----------
+    precision : float
+        Share of alerts that came true.
+    recall : float or None
+        Share of failures that were caught; None if the review does not count them.
+    """
+
+    precision: float
+    recall: float | None
+
+
+def read_review(path: Path) -> ListQuality:
+    """Read the output of `forewarn review --json`.
+
+    Raises
+    ------
+    AdviceError
+        If it has no precision from 0 to 1.
+    """
     try:
-        precision = json.loads(path.read_text(encoding="utf-8"))["precision"]
+        review = json.loads(path.read_text(encoding="utf-8"))
+        precision = review["precision"]
     except (ValueError, KeyError, TypeError):
         raise AdviceError(
             f"{path}: has no `precision`, expected the output of `forewarn review --json`."
         ) from None
     if not isinstance(precision, int | float) or not 0 <= precision <= 1:
         raise AdviceError(f"{path}: precision: found {precision!r}, expected 0 to 1.")
-    return float(precision)
+    caught, failures = review.get("caught"), review.get("failures")
+    is_counted = isinstance(caught, int) and isinstance(failures, int) and 0 <= caught <= failures
+    return ListQuality(float(precision), caught / failures if is_counted and failures else None)
 
 
 def advice_lines(line: Mapping[str, Any]) -> Iterator[str]:
