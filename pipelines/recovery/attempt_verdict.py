@@ -77,7 +77,8 @@ def crash_verdict(
     """
     lost = [end.host for end in ends if end.code is None]
     if len(lost) == 1:
-        return AttemptVerdict(FaultOrigin.EXPLICIT, f"{lost[0]} does not answer", lost[0])
+        cause = "it does not answer, or its processes were ended from outside"
+        return AttemptVerdict(FaultOrigin.EXPLICIT, cause, lost[0])
     killed = [end for end in ends if end.code is not None and end.code < 0]
     if len(killed) == 1:
         cause = f"torchrun was ended by signal {-(killed[0].code or 0)}"

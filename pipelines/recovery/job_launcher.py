@@ -12,7 +12,7 @@ from forewarn.features.hostlist import compress
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.recovery.attempt_verdict import append_diagnosis, crash_verdict, diagnosed
 from forewarn.pipelines.recovery.attempt_watch import AttemptWatch, Trouble
-from forewarn.pipelines.recovery.launch_plan import NextAttempt, Stop, next_attempt
+from forewarn.pipelines.recovery.launch_plan import NextAttempt, Stop, next_attempt, resubmitted
 from forewarn.pipelines.recovery.launch_record import (
     Attempt,
     attempt_folder,
@@ -67,11 +67,15 @@ class JobLauncher:
         table.folder.mkdir(parents=True, exist_ok=True)
         with locked(table.folder / ".launch.lock", f"another launcher of {table.folder.name}"):
             attempts = self._closed(table, read_attempts(table.folder))
+            n_before = len(attempts)
             while not self.stop.is_set():
                 if attempts and attempts[-1].ended is RunEnd.COMPLETED:
                     return 0
                 table = read_launch_table(self.path)  # it may have further hosts by now
                 following = next_attempt(table, attempts)
+                is_over = isinstance(following, Stop) or not following.machines
+                if is_over and len(attempts) == n_before > 0:
+                    following = resubmitted(table, attempts)
                 if isinstance(following, Stop):
                     self.report({"event": "stop", "reason": following.reason})
                     return RESUBMIT if following.is_resubmission else 1

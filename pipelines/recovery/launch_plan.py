@@ -23,7 +23,7 @@ from forewarn.response.recovery.recovery_state import (
 )
 from forewarn.response.state.rung import Rung
 
-__all__ = ["NextAttempt", "Stop", "next_attempt"]
+__all__ = ["NextAttempt", "Stop", "next_attempt", "resubmitted"]
 
 _RULES: Final = LadderRules(limits={})  # the launcher has limits of its own: `start`, `silence`
 
@@ -96,6 +96,14 @@ def next_attempt(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt
     if _leaves_machine(choice):
         out.add(last.blamed)
     return _next(table, last.machines, out, choice.rung, choice.reason)
+
+
+def resubmitted(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt:
+    """Return the attempt of a job that had stopped, or waited, and was launched again.
+
+    The hosts in its file count as checked: all may be used again.
+    """
+    return _next(table, attempts[-1].machines, (), Rung.RESUBMIT, "it was launched again")
 
 
 def _leaves_machine(choice: RungChoice) -> bool:

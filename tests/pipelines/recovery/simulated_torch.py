@@ -6,9 +6,11 @@ code of the first rank that fails.
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
-__all__ = ["write_simulated_torch"]
+__all__ = ["write_job"]
 
 _RUN = """
 import os, subprocess, sys, time
@@ -50,7 +52,35 @@ if failed:
 """
 
 
-def write_simulated_torch(folder: Path) -> Path:
+_WORKER = """
+import os, pathlib, sys, time
+folder, steps, fault = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+saved = folder / "checkpoint"
+step = int(saved.read_text()) if saved.exists() else 0
+def say(text):
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03}"
+    print(stamp, "INFO", text, flush=True)
+is_faulty = os.environ["FOREWARN_ATTEMPT"] == "1" and os.environ["RANK"] == "1"
+while step < steps:
+    if is_faulty and step == 5 and fault == "ecc":
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    if step == 5 and fault == "program":
+        raise ValueError("label 7 is out of range")
+    if is_faulty and step == 5 and fault == "hang":
+        time.sleep(600)
+    time.sleep(0.05)
+    step += 1
+    say(f"step {step} loss 2.5 lr 0.001")
+    if step % 4 == 0:
+        say(f"saving checkpoint at step {step}")
+        if os.environ["RANK"] == "0":
+            saved.write_text(str(step))
+        say(f"successfully saved checkpoint from step {step}")
+"""
+
+
+def _write_simulated_torch(folder: Path) -> Path:
     """Write the package into a folder, and return the folder for `PYTHONPATH`."""
     package = folder / "torch" / "distributed"
     package.mkdir(parents=True)
@@ -58,3 +88,28 @@ def write_simulated_torch(folder: Path) -> Path:
         (path / "__init__.py").write_text("")
     (package / "run.py").write_text(_RUN)
     return folder
+
+
+def write_job(folder: Path, fault: str, **values: object) -> Path:
+    """Write the TOML of a job of two hosts and a spare."""
+    (folder / "worker.py").write_text(_WORKER)
+    program = [str(folder / "worker.py"), str(folder), "12", fault]
+    table: dict[str, object] = {
+        "hosts": ["n[0-2]"],
+        "nodes": 2,
+        "processes": 1,
+        "program": program,
+        "folder": "job",
+        "python": sys.executable,
+        "silence": "3s",
+        "look": "60s",
+        "grace": "2s",
+        "diagnoses": "diagnoses.jsonl",
+        **values,
+    }
+    torch = _write_simulated_torch(folder / "packages")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
+    lines += ["[environment]", f'PYTHONPATH = "{torch}"']
+    path = folder / "job.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -12,62 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipelines.recovery.simulated_torch import write_simulated_torch
+from tests.pipelines.recovery.simulated_torch import write_job
 
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.recovery.lost_job import lost_by_job
-
-WORKER = """
-import os, pathlib, sys, time
-folder, steps, fault = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-saved = folder / "checkpoint"
-step = int(saved.read_text()) if saved.exists() else 0
-def say(text):
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03}"
-    print(stamp, "INFO", text, flush=True)
-is_faulty = os.environ["FOREWARN_ATTEMPT"] == "1" and os.environ["RANK"] == "1"
-while step < steps:
-    if is_faulty and step == 5 and fault == "ecc":
-        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
-    if step == 5 and fault == "program":
-        raise ValueError("label 7 is out of range")
-    if is_faulty and step == 5 and fault == "hang":
-        time.sleep(600)
-    time.sleep(0.05)
-    step += 1
-    say(f"step {step} loss 2.5 lr 0.001")
-    if step % 4 == 0:
-        say(f"saving checkpoint at step {step}")
-        if os.environ["RANK"] == "0":
-            saved.write_text(str(step))
-        say(f"successfully saved checkpoint from step {step}")
-"""
-
-
-def _job(folder: Path, fault: str, **values: object) -> Path:
-    """Write the TOML of a job of two hosts and a spare."""
-    (folder / "worker.py").write_text(WORKER)
-    program = [str(folder / "worker.py"), str(folder), "12", fault]
-    table: dict[str, object] = {
-        "hosts": ["n[0-2]"],
-        "nodes": 2,
-        "processes": 1,
-        "program": program,
-        "folder": "job",
-        "python": sys.executable,
-        "silence": "3s",
-        "look": "60s",
-        "grace": "2s",
-        "diagnoses": "diagnoses.jsonl",
-        **values,
-    }
-    torch = write_simulated_torch(folder / "packages") if not values.get("on_host") else ""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
-    lines += ["[environment]", f'PYTHONPATH = "{torch}"']
-    path = folder / "job.toml"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def _launch(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
@@ -83,7 +31,7 @@ def _steps(path: Path) -> list[int]:
 
 
 def test_job_without_fault_runs_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _job(tmp_path, "none")
+    path = write_job(tmp_path, "none")
     code, events = _launch(path, capsys)
     assert code == 0
     assert [event["event"] for event in events] == ["start", "end"]
@@ -93,7 +41,7 @@ def test_job_without_fault_runs_once(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_spare_replaces_a_damaged_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _job(tmp_path, "ecc")
+    path = write_job(tmp_path, "ecc")
     code, events = _launch(path, capsys)
     assert code == 0
     assert [event["rung"] for event in events if event["event"] == "start"] == [None, "replace"]
@@ -107,7 +55,7 @@ def test_spare_replaces_a_damaged_machine(
 
 
 def test_job_without_spare_shrinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _job(tmp_path, "ecc", hosts=["n[0-1]"], minimum=1)
+    path = write_job(tmp_path, "ecc", hosts=["n[0-1]"], minimum=1)
     code, events = _launch(path, capsys)
     assert code == 0
     assert events[2]["machines"] == ["n0"]
@@ -118,14 +66,18 @@ def test_job_without_spare_shrinks(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_error_of_the_program_uses_up_the_retries(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, events = _launch(_job(tmp_path, "program"), capsys)
+    code, events = _launch(write_job(tmp_path, "program"), capsys)
     assert code in (1, 75)
     assert {tuple(e["machines"]) for e in events if e["event"] == "start"} == {("n0", "n1")}
     assert events[-1]["event"] == "stop"
+    (tmp_path / "worker.py").write_text("print('step 12', flush=True)")
+    code, events = _launch(tmp_path / "job.toml", capsys)  # the program was corrected
+    assert code == 0
+    assert events[0]["rung"] == "resubmit"
 
 
 def test_silence_restarts_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, events = _launch(_job(tmp_path, "hang"), capsys)
+    code, events = _launch(write_job(tmp_path, "hang"), capsys)
     assert code == 0
     assert events[1]["reason"].startswith("no output for 3 s")
     assert events[2]["rung"] == "restart"
@@ -139,7 +91,7 @@ def test_silence_restarts_in_place(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_killed_launcher_leaves_no_process_and_goes_on(
     begun: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _job(tmp_path, "none")
+    path = write_job(tmp_path, "none")
     forewarn = Path(sys.executable).with_name("forewarn")
     launcher = subprocess.Popen([forewarn, "launch", "--job", path], stdout=subprocess.DEVNULL)
     _await(lambda: (tmp_path / "job" / "launch.jsonl").exists())
