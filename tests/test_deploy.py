@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from forewarn.features.inspection.check_table import CheckTable, CheckValue
+from forewarn.pipelines.cli.main import build_parser
 from forewarn.pipelines.config.agent_policy import (
     AgentPolicy,
     CollectionPolicy,
@@ -32,6 +33,16 @@ def test_policy_explains_every_key() -> None:
     tables = (AgentPolicy, CollectionPolicy, JobsTable, CheckTable, CheckValue)
     keys = {field.alias or name for table in tables for name, field in table.model_fields.items()}
     assert named == keys - {"collection", "jobs", "check", "value"}
+
+
+def test_burn_in_goes_on_until_it_has_ended() -> None:
+    text = (DEPLOY / "forewarn-burn-in.service").read_text()
+    start, end = (shlex.split(line) for line in re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE))
+    args = build_parser("inspect").parse_args(start[1:])
+    assert (args.name, args.burn_in) == ("burn_in", 48 * 3600.0)
+    assert f"ConditionPathExists={end[-1]}" in text
+    assert "Restart=on-failure" in text
+    assert str(args.out) == "/var/lib/forewarn-inspections"
 
 
 def test_unit_runs_agent_and_keeps_state() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
@@ -44,15 +45,7 @@ def _add_run(parts: Commands) -> None:
         "  forewarn inspect run --set pairs --pair node-[1-8] --out inspections",
     )
     add_set(command)
-    command.add_argument(
-        "--pair",
-        nargs="+",
-        type=_host_list,
-        default=[],
-        metavar="HOST",
-        help="test all pairs of these machines instead, as node-[1-8]; --set names the results",
-    )
-    _add_network(command)
+    _add_other_machines(command)
     _add_bounds(command)
     command.add_argument(
         "--out",
@@ -62,6 +55,12 @@ def _add_run(parts: Commands) -> None:
         help="folder of results: date=YYYY-MM-DD/MACHINE.RUN.parquet",
     )
     _add_machine(command)
+    command.add_argument(
+        "--nagios",
+        action="store_true",
+        help="print one line, and exit with 0 (ok), 1 (warning), 2 (critical) or 3 (unknown), as a "
+        "check of an agent has to",
+    )
     add_json(command, "print one JSON object per result on stdout")
 
 
@@ -80,6 +79,27 @@ def _add_machine(command: Parser) -> None:
         help="file of Node Health Check: checks that are understood become the set nhc",
     )
     command.add_argument("--cmdb", type=Path, metavar="FILE", help="table of GPU serials, CSV")
+
+
+def _add_other_machines(command: Parser) -> None:
+    """Add options for machines other than this one."""
+    command.add_argument(
+        "--hosts",
+        nargs="+",
+        type=_host_list,
+        default=[],
+        metavar="HOST",
+        help="inspect these machines at the same time, through --via, instead of this one",
+    )
+    command.add_argument(
+        "--pair",
+        nargs="+",
+        type=_host_list,
+        default=[],
+        metavar="HOST",
+        help="test all pairs of these machines instead, as node-[1-8]; --set names the results",
+    )
+    _add_network(command)
 
 
 def _add_bounds(command: Parser) -> None:
@@ -272,15 +292,34 @@ def _precheck(args: argparse.Namespace) -> int:
 
 
 def _superbench(args: argparse.Namespace) -> int:
-    from forewarn.pipelines.inspection.result_files import result_lines, write_results
+    from forewarn.pipelines.inspection.result_files import write_results
     from forewarn.pipelines.inspection.superbench_import import import_superbench
 
     rows = import_superbench(args.results, args.rules, args.baseline, at=args.at)
-    for machine in sorted({row["machine"] for row in rows}):
-        part = [row for row in rows if row["machine"] == machine]
-        write_results(part, args.out)
-        for words in result_lines(part):
-            write_line(words)
+    write_results(rows, args.out)
+    _print_results(rows, as_json=False)
+    return 0
+
+
+def _run_hosts(args: argparse.Namespace) -> int:
+    import shlex
+
+    from forewarn.pipelines.inspection.host_runs import inspect_hosts
+    from forewarn.pipelines.inspection.precheck import check_hosts
+
+    hosts = [host for part in args.hosts for host in part]
+    check_hosts(hosts, "--hosts", fewest=1)
+    options = ["--set", args.name]
+    for path in args.checks:
+        options += ["--checks", str(path)]
+    options += ["--nhc", str(args.nhc)] if args.nhc is not None else []
+    options += ["--cmdb", str(args.cmdb)] if args.cmdb is not None else []
+    options += ["--while-busy"] if args.while_busy else []
+    options += ["--all"] if args.all_checks else []
+    rows = inspect_hosts(
+        hosts, shlex.split(args.via), options, args.out, name=args.name, timeout=args.timeout
+    )
+    _print_results(rows, as_json=args.json)
     return 0
 
 
@@ -307,9 +346,11 @@ def _run_pairs(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     if args.pair:
         return _run_pairs(args)
+    if args.hosts:
+        return _run_hosts(args)
     from forewarn.pipelines.inspection.check_files import load_checks, select_checks
     from forewarn.pipelines.inspection.inspection_run import Inspection, inspect_machine
-    from forewarn.pipelines.inspection.result_files import result_lines
+    from forewarn.pipelines.inspection.result_files import nagios_result
 
     known = load_checks(args.checks)
     if args.nhc is not None:
@@ -330,10 +371,21 @@ def _run(args: argparse.Namespace) -> int:
             cmdb=args.cmdb,
         )
     )
-    if args.json:
+    if args.nagios:
+        code, text = nagios_result(rows, checks)
+        write_line(text)
+        return code
+    _print_results(rows, as_json=args.json)
+    return 0
+
+
+def _print_results(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    from forewarn.pipelines.inspection.result_files import result_lines
+
+    if as_json:
         for row in rows:
             print(json.dumps(row), flush=True)
-        return 0
-    for words in result_lines(rows):
-        write_line(words)
-    return 0
+        return
+    for machine in dict.fromkeys(row["machine"] for row in rows):
+        for words in result_lines([row for row in rows if row["machine"] == machine]):
+            write_line(words)

@@ -34,8 +34,8 @@ class HostsError(InputError):
     """Names of machines that cannot be checked."""
 
 
-def check_hosts(hosts: Sequence[str], option: str) -> None:
-    """Reject names that are no host names, repeated ones, and fewer than two.
+def check_hosts(hosts: Sequence[str], option: str, fewest: int = 2) -> None:
+    """Reject names that are no host names, repeated ones, and too few.
 
     Raises
     ------
@@ -48,8 +48,8 @@ def check_hosts(hosts: Sequence[str], option: str) -> None:
     if len(set(hosts)) < len(hosts):
         twice = next(host for host in hosts if list(hosts).count(host) > 1)
         raise HostsError(f"{option}: found {twice!r} twice, expected each machine once.")
-    if len(hosts) < 2:
-        raise HostsError(f"{option}: found {len(hosts)} machine, expected at least two.")
+    if len(hosts) < fewest:
+        raise HostsError(f"{option}: found {len(hosts)} machine, expected at least {fewest}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forewarn.features.inspection.check_results import RESULTS, CheckResultsError, check_results
+from forewarn.features.inspection.check_table import CheckTable
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.storage.files.atomic_files import fsync, replacing
 from forewarn.pipelines.storage.files.file_names import arrow_path, safe_file_name
 from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
-__all__ = ["read_results", "result_lines", "results_table", "write_results"]
+__all__ = ["nagios_result", "read_results", "result_lines", "results_table", "write_results"]
 
 
 def results_table(rows: Sequence[Mapping[str, Any]], source: object) -> pa.Table:
@@ -101,3 +102,30 @@ def result_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     counts = Counter(status.replace("_", " ") for status in status_of.values())
     shown = ", ".join(f"{count} {status}" for status, count in counts.most_common())
     yield f"{rows[0]['machine']}: {len(status_of)} checks: {shown}"
+
+
+def nagios_result(
+    rows: Sequence[Mapping[str, Any]], checks: Mapping[str, CheckTable]
+) -> tuple[int, str]:
+    """Return the exit code of all results as Nagios defines it, and one line.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Results of one machine.
+    checks : mapping of str to CheckTable
+        A failure of level `note` is a warning, any other is critical.
+    """
+    codes = {"ok": 0, "not_run": 0, "degraded": 1, "timeout": 2, "failed": 2, "blind": 0}
+    marked: list[tuple[int, str]] = []
+    for row in rows:
+        code = codes[row["status"]]
+        if code == 2 and checks[row["check"]].level == "note":
+            code = 1
+        part = f" {row['slot']}" if row["slot"] else ""
+        marked.append((code, f"{row['check']}{part}: {row['status']}: {row['text']}"))
+    if not any(row["status"] not in ("not_run", "blind") for row in rows):
+        return 3, "no check has a result"
+    worst = max(code for code, _ in marked)
+    texts = [text for code, text in marked if code == worst]
+    return worst, f"{len(rows)} values ok" if worst == 0 else "; ".join(dict.fromkeys(texts))

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.conftest import skip_or_fail
 
 from forewarn.features.inspection.check_table import CheckTable
 from forewarn.features.time_units import DAY, SECOND
@@ -135,21 +137,44 @@ def test_hanging_forking_and_flooding_checks(tmp_path: Path) -> None:
     wait_until_gone(tag)
 
 
+@pytest.fixture
+def frozen_folder(tmp_path: Path, require_program: Callable[[str, str], Path]) -> Iterator[Path]:
+    """Return a folder in which a write hangs in the kernel (state D) and takes no signal."""
+    image, folder = tmp_path / "image", tmp_path / "frozen"
+    image.write_bytes(bytes(16 << 20))
+    folder.mkdir()
+    mkfs = str(require_program("mkfs.ext4", "e2fsprogs"))
+    fsfreeze = str(require_program("fsfreeze", "util-linux"))
+    mount = ["mount", "-o", "loop", str(image), str(folder)]
+    for command in ([mkfs, "-q", str(image)], mount, [fsfreeze, "-f", str(folder)]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            subprocess.run(["umount", folder], capture_output=True, check=False)
+            skip_or_fail(f"a file system cannot be frozen here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run([fsfreeze, "-u", folder], capture_output=True, check=False)
+        for _ in range(500):  # until the writer has ended
+            if subprocess.run(["umount", folder], capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.01)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_process_that_no_signal_ends_does_not_delay_the_rest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_check_that_hangs_in_the_kernel_does_not_delay_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, frozen_folder: Path
 ) -> None:
-    """A process in state D takes no signal; here none is delivered to it."""
     module = "forewarn.pipelines.runtime.bounded_program"
-    monkeypatch.setattr(f"{module}.os.killpg", lambda *_: None)
     monkeypatch.setattr(f"{module}._KILL_WAIT_SECONDS", 0.1)
-    monkeypatch.setattr("forewarn.pipelines.inspection.inspection_run.kill_marked", lambda _: 0)
-    tag = f"forewarn-unkillable-{os.getpid()}"
-    stuck = {"command": ["bash", "-c", f"exec -a {tag} sleep 600"], "timeout": "200ms"}
-    checks = {"stuck": CheckTable.model_validate(stuck), "after": check("true")}
-    rows = inspect_machine(inspection(tmp_path, checks))
+    monkeypatch.setattr("forewarn.pipelines.inspection.check_runner._TERM_SECONDS", 0.1)
+    checks = {
+        "stuck": check(f"echo x > {frozen_folder}/file", timeout="300ms"),
+        "after": check("true"),
+    }
+    rows = inspect_machine(inspection(tmp_path / "out", checks))
     assert statuses(rows) == {"stuck": "timeout", "after": "ok"}
-    wait_until_gone(tag)  # by the watchdog
+    assert len(read_results(tmp_path / "out")) == 2
 
 
 def test_output_is_capped() -> None:
