@@ -29,7 +29,7 @@ from forewarn.pipelines.inspection.check_runner import CheckRun, CheckRunner
 from forewarn.pipelines.inspection.result_files import write_results
 from forewarn.pipelines.inspection.run_journal import RunJournal
 from forewarn.pipelines.runtime.bounded_program import kill_marked
-from forewarn.pipelines.runtime.progress import progress_bar
+from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.files.file_names import safe_file_name
 
 __all__ = ["Inspection", "InspectionError", "inspect_machine", "machine_versions"]
@@ -141,6 +141,8 @@ def _journal(inspection: Inspection, now: int) -> RunJournal:
         write_results(journal.rows, inspection.out)
         journal.close()
         journal = RunJournal.open(path, run, inspection.name)
+    if journal.rows:
+        note(f"an inspection that was killed goes on ({len(journal.rows)} results are there)")
     return journal
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import queue
+import re
 import subprocess
 import threading
 import time
@@ -21,6 +22,7 @@ _MAX_LINE_BYTES: Final = 1 << 16
 _GRACE_SECONDS: Final = 15.0
 _START_SECONDS: Final = 120.0  # PyTorch may come from a shared file system
 _PORTS: Final = 2_000
+_PORT_TAKEN: Final = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,20 @@ class ProbePool:
             No machine is in two groups.
         """
         started = time.monotonic()
+        results = self._run_once(groups)
+        taken = [number for number, r in enumerate(results) if _PORT_TAKEN.search(r.error)]
+        for number, again in zip(taken, self._run_once([groups[n] for n in taken]), strict=True):
+            results[number] = again
+        self.probe_seconds += (time.monotonic() - started) * sum(len(group) for group in groups)
+        return results
+
+    def _run_once(self, groups: Sequence[Sequence[str]]) -> list[GroupResult]:
         numbers = [self._send(group) for group in groups]
         until = time.monotonic() + 2.0 * self.timeout + _GRACE_SECONDS
-        results = [
+        return [
             self._result(tuple(group), number, until)
             for group, number in zip(groups, numbers, strict=True)
         ]
-        self.probe_seconds += (time.monotonic() - started) * sum(len(group) for group in groups)
-        return results
 
     def _start(self, host: str) -> _Probe:
         script = str(Path(__file__).with_name("pair_probe.py"))

@@ -50,6 +50,22 @@ def test_exit_code_is_the_severity(code: int, severity: str) -> None:
     assert "more" not in result[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "severity", "words"),
+    [
+        ("free 40 GB", "ok", "free 40 GB"),
+        ("free 4 GB", "error", "4 GiB is below the limit 10"),
+        ("no answer", "notice", "no value in the output: no answer"),
+    ],
+)
+def test_value_and_limit_are_those_of_an_inspection(text: str, severity: str, words: str) -> None:
+    table = {"command": ["/bin/echo", text], "limit": {"min": 10}}
+    value = {"regex": r"free (\d+)", "unit": "GiB"}
+    result = run_check_command(CheckTable.model_validate({**table, "value": value}))
+    assert result[0] == severity
+    assert words in result[1]
+
+
 def test_missing_program_is_unknown(tmp_path: Path) -> None:
     severity, text = run([str(tmp_path / "absent"), "-x"], 10)
     assert severity == "notice"

@@ -145,6 +145,20 @@ def test_pairs_become_results(
     assert {row["value"] for row in rows if "n3" in (row["machine"], row["slot"])} == {9.1}
 
 
+def test_port_of_another_service_is_no_failure(
+    via: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = """
+if HOST == "n2" and not test["test"]:
+        print(json.dumps({"test": 0, "error": "EADDRINUSE: 29400"}), flush=True)
+        continue
+    """
+    program = PROBE.replace("    seconds =", f"    {taken.strip()}\n    seconds =")
+    (tmp_path / "n2.py").write_text(f"HOST = 'n2'\n{program}")
+    assert main(["inspect", "precheck", "--hosts", "n[1-4]", *via, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leave_out"] == ["n3"]
+
+
 @pytest.mark.parametrize(
     ("hosts", "words"),
     [
