@@ -1,18 +1,21 @@
-"""Escalation to a stronger step: frequent, lasting or likely causes, and steps without effect."""
+"""Escalation to a harder level: lasting, frequent and likely causes, and steps without effect."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forewarn.features.duration import format_duration
 from forewarn.features.time_units import SECOND, Nanoseconds
-from forewarn.response.policy.policy_rule import Rule
+from forewarn.response.policy.fault_level import FaultLevel, LevelRule
+from forewarn.response.policy.policy_rule import FaultDuration, FaultFrequency, ReturnLimit, Rule
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.step import Step
 
-__all__ = ["MachineHistory", "count_taken", "escalate", "next_after_failure"]
+__all__ = ["Escalated", "MachineHistory", "count_taken", "escalate", "next_after_failure"]
 
 _NEVER_TAKEN = frozenset({ActionState.FAILED, ActionState.EXPIRED})
 _LADDER = list(Step)
@@ -25,7 +28,8 @@ class MachineHistory:
     Attributes
     ----------
     findings : sequence of Finding
-        Including expired ones.
+        Including expired ones. Those of an event on many machines are left out: it escalates
+        nothing.
     actions : sequence of Action
     now : int
         Nanoseconds since 1970 UTC.
@@ -39,29 +43,56 @@ class MachineHistory:
     begun: Sequence[tuple[Step, Nanoseconds]] = ()
 
 
+class Escalated(NamedTuple):
+    """Step of a finding, and the level that asks for it; None if it is not that of a level."""
+
+    step: Step
+    why: str = ""
+    level: FaultLevel | None = None
+
+
 def escalate(
-    finding: Finding, rule: Rule, history: MachineHistory, *, again: Nanoseconds
-) -> tuple[Step, str]:
-    """Return the step of a rule, or a stronger one and the reason.
+    finding: Finding,
+    rule: Rule,
+    history: MachineHistory,
+    *,
+    levels: Mapping[FaultLevel, LevelRule],
+    returned: ReturnLimit,
+    together: Nanoseconds,
+) -> Escalated:
+    """Return the step of a rule, or a harder one and the reason.
 
     Parameters
     ----------
     finding : Finding
     rule : Rule
     history : MachineHistory
-    again : int
-        If the cause returns within this many nanoseconds after a release, the step had no effect.
+    levels : mapping of FaultLevel to LevelRule
+    returned : ReturnLimit
+        A cause that returns after releases gets a harder step than that which was released.
+    together : int
+        Nanoseconds in which repeats count once.
     """
-    reasons = [(rule.step, ""), *_by_count(finding, rule, history)]
+    choices = [Escalated(rule.step)]
+    counts = rule.duration is not None or rule.frequency is not None
+    same = [other for other in history.findings if counts and _same(other, finding)]
+    if rule.duration is not None and _lasts(finding, same, rule.duration, history.now):
+        span = format_duration(rule.duration.fault_after / SECOND)
+        choices.append(_by_level(rule.duration.level, f"it lasted {span} or more", levels))
+    if rule.frequency is not None:
+        times, apart = _counted(same, rule.duration, together)
+        if _is_frequent(times, finding.last_reported, rule.frequency, apart):
+            span = format_duration(rule.frequency.within / SECOND)
+            why = f"{rule.frequency.times} times or more in {span}"
+            choices.append(_by_level(rule.frequency.level, why, levels))
     if rule.likely and finding.probability >= rule.likely.probability:
         why = f"a probability of at least {rule.likely.probability:g}"
-        reasons.append((rule.likely.step, why))
-    reasons += [
-        (_next_stronger(action.step), f"{action.step} had no effect")
-        for action in history.actions
-        if _had_no_effect(action, finding, again)
+        choices.append(Escalated(rule.likely.step, why))
+    choices += [
+        Escalated(_next_stronger(action.step), f"{action.step} had no effect")
+        for action in _without_effect(finding, history, returned)
     ]
-    return max(reasons, key=lambda reason: reason[0].rank)
+    return max(choices, key=_severity)
 
 
 def count_taken(step: Step, history: MachineHistory, *, within: Nanoseconds) -> int:
@@ -100,23 +131,12 @@ def next_after_failure(
     return None if count_taken(step, history, within=within) >= most else step
 
 
-def _by_count(finding: Finding, rule: Rule, history: MachineHistory) -> list[tuple[Step, str]]:
-    """Return the steps that the rule prescribes for a frequent or lasting cause."""
-    if rule.often is None and rule.lasting is None:
-        return []
-    same = [other for other in history.findings if _same(other, finding)]
-    steps = []
-    if rule.often is not None:
-        start = finding.last_reported - rule.often.within
-        if sum(_times_since(other, start) for other in same) >= rule.often.times:
-            span = format_duration(rule.often.within / SECOND)
-            steps.append((rule.often.step, f"{rule.often.times} times or more in {span}"))
-    if rule.lasting is not None:
-        first = min((_first(other) for other in same), default=finding.at)
-        if finding.last_reported - first >= rule.lasting.span:
-            span = format_duration(rule.lasting.span / SECOND)
-            steps.append((rule.lasting.step, f"seen for {span} or more"))
-    return steps
+def _severity(choice: Escalated) -> tuple[int, int]:
+    return choice.step.rank, -1 if choice.level is None else choice.level.rank
+
+
+def _by_level(level: FaultLevel, why: str, levels: Mapping[FaultLevel, LevelRule]) -> Escalated:
+    return Escalated(levels[level].step, why, level)
 
 
 def _same(other: Finding, finding: Finding) -> bool:
@@ -128,30 +148,114 @@ def _same(other: Finding, finding: Finding) -> bool:
     return names[0] == names[1] and other.same_gpu(finding) and other.supports(finding)
 
 
+class _Span(NamedTuple):
+    """Time in which a cause was reported without a longer gap."""
+
+    first: int
+    last: int
+
+
+def _lasts(
+    finding: Finding, same: Iterable[Finding], duration: FaultDuration, now: Nanoseconds
+) -> bool:
+    """Tell whether the fault of a finding has lasted long enough, and is not over."""
+    if now - finding.last_reported >= duration.recover_after:
+        return False
+    spans = _spans((finding, *same), duration.recover_after)
+    return any(
+        span.first <= finding.last_reported <= span.last
+        and span.last - span.first >= duration.fault_after
+        for span in spans
+    )
+
+
+def _spans(findings: Iterable[Finding], recover_after: int) -> list[_Span]:
+    """Return when a cause lasted; after a gap of `recover_after` it is another fault."""
+    spans: list[_Span] = []
+    for first, last in sorted(
+        span for finding in findings for span in _unbroken(finding, recover_after)
+    ):
+        if spans and first - spans[-1].last < recover_after:
+            spans[-1] = _Span(spans[-1].first, max(spans[-1].last, last))
+        else:
+            spans.append(_Span(first, last))
+    return spans
+
+
+def _unbroken(finding: Finding, recover_after: int) -> Iterator[_Span]:
+    """Yield the spans of a finding, assuming evenly spaced reports."""
+    first, last = _first(finding), finding.last_reported
+    if _spacing(finding) < recover_after:
+        yield _Span(first, last)
+    else:
+        yield from (_Span(at, at) for at in _report_times(finding, recover_after))
+
+
+def _counted(
+    same: Iterable[Finding], duration: FaultDuration | None, together: Nanoseconds
+) -> tuple[list[int], int]:
+    """Return when a cause was reported, or lasted, and how far apart two have to be to count."""
+    if duration is not None:
+        return [
+            span.first + duration.fault_after
+            for span in _spans(same, duration.recover_after)
+            if span.last - span.first >= duration.fault_after
+        ], 1
+    times = {at for finding in same for at in _report_times(finding, together)}
+    return sorted(times), max(1, together)
+
+
+def _report_times(finding: Finding, apart: int) -> Iterator[int]:
+    """Yield times of reports at least `apart` from each other, assuming even spacing."""
+    first, last, spacing = _first(finding), finding.last_reported, _spacing(finding)
+    yield first
+    if spacing > 0:
+        stride = spacing * max(1, -(-apart // spacing))
+        yield from range(first + stride, last + 1, stride)
+
+
+def _spacing(finding: Finding) -> int:
+    return (finding.last_reported - _first(finding)) // max(1, finding.count - 1)
+
+
 def _first(finding: Finding) -> Nanoseconds:
     return finding.at if finding.first is None else finding.first
 
 
-def _times_since(finding: Finding, start: int) -> int:
-    """Estimate how often a finding was repeated since a moment, assuming even spacing."""
-    first, last = _first(finding), finding.last_reported
-    if last < start:
-        return 0
-    if first >= start or finding.count == 1:
-        return finding.count
-    return max(1, finding.count * (last - start) // (last - first))
+def _is_frequent(times: Sequence[int], now: int, frequency: FaultFrequency, apart: int) -> bool:
+    """Tell whether a cause is frequent, or was and is not released yet."""
+    for first in reversed(times):
+        last, counted = first, 1
+        while counted < frequency.times:
+            position = bisect_left(times, last + apart)
+            if position == len(times) or times[position] - first >= frequency.within:
+                break
+            last, counted = times[position], counted + 1
+        is_held = frequency.release is None or now - last < frequency.release
+        if counted == frequency.times and last <= now and is_held:
+            return True
+    return False
 
 
-def _had_no_effect(action: Action, finding: Finding, again: Nanoseconds) -> bool:
-    """Tell whether a cause returned on a GPU after its machine was drained for it."""
-    return (
-        action.step.isolates
+def _without_effect(
+    finding: Finding, history: MachineHistory, returned: ReturnLimit
+) -> list[Action]:
+    """Return the released actions on a GPU after which their cause returned often enough."""
+    now = finding.last_reported
+    released = [
+        action
+        for action in history.actions
+        if action.step.isolates
         and action.state is ActionState.RELEASED
         and action.cause == finding.cause
         and action.machine == finding.machine
         and action.gpu_serial in (None, finding.gpu_serial)
-        and 0 <= finding.last_reported - action.changed_at <= again
-    )
+        and 0 <= now - action.changed_at <= returned.within
+    ]
+    last = max((action.changed_at for action in released), default=None)
+    if last is None or len(released) < returned.times - 1:
+        return []
+    return released if returned.release is None or now - last <= returned.release else []
 
 
 def _next_stronger(step: Step) -> Step:

@@ -10,7 +10,7 @@ from forewarn.response.state.finding import Severity
 from forewarn.response.state.rung import Rung
 from forewarn.response.state.step import DrainMode, Step
 
-__all__ = ["MINDCLUSTER_NAMES", "BlockScope", "FaultLevel", "LevelRule"]
+__all__ = ["MINDCLUSTER_NAMES", "UNKNOWN_LEVEL", "BlockScope", "FaultLevel", "LevelRule"]
 
 
 class FaultLevel(StrEnum):
@@ -46,6 +46,9 @@ MINDCLUSTER_NAMES: Final = {
     "ManuallySeparateNPU": FaultLevel.ISOLATE_MANUAL,
 }
 """Levels by the names that MindCluster gives them."""
+
+UNKNOWN_LEVEL: Final = "unknown level"
+"""Name of the level of a code that MindCluster does not list."""
 
 
 class BlockScope(StrEnum):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from forewarn.features.evidence_kind import EvidenceKind
+from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.certain_damage import is_certain
 from forewarn.response.policy.escalation import (
@@ -16,10 +17,21 @@ from forewarn.response.policy.escalation import (
     escalate,
     next_after_failure,
 )
-from forewarn.response.policy.fault_level import FaultLevel, LevelRule
+from forewarn.response.policy.fault_level import (
+    MINDCLUSTER_NAMES,
+    UNKNOWN_LEVEL,
+    FaultLevel,
+    LevelRule,
+)
 from forewarn.response.policy.inhibition import drop_inhibited
 from forewarn.response.policy.ladder_rules import LadderRules
-from forewarn.response.policy.policy_rule import Rule, SeverityDefault, XidRule, xid_code
+from forewarn.response.policy.policy_rule import (
+    ReturnLimit,
+    Rule,
+    SeverityDefault,
+    XidRule,
+    xid_code,
+)
 from forewarn.response.state.action import Action
 from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.incident import Incident
@@ -69,6 +81,7 @@ class _FindingStep:
     step: Step
     mode: DrainMode | None
     why: str
+    is_manual: bool
 
     @property
     def order(self) -> tuple[int, int, int, int, str, str]:
@@ -94,10 +107,10 @@ class Policy:
     xids : mapping of int to XidRule
     together : int
         Nanoseconds between codes that belong to one event.
-    again : int
-        If a cause returns within this span after a release, the step had no effect.
-    most, within : int
-        How often one step is taken on one machine within a span; then a person has to look.
+    returned : ReturnLimit
+        If a cause returns after releases, the step had no effect, and the next harder one is taken.
+    manual : ReturnLimit
+        At this time of one step on one machine a person has to look.
     recoveries : mapping of str to Rule
         Rules for the recovery action that the driver requests (Xid 154, `needs_reset`).
     levels : mapping of FaultLevel to LevelRule
@@ -111,9 +124,8 @@ class Policy:
     kinds: Mapping[FindingKind, Rule]
     xids: Mapping[int, XidRule]
     together: Nanoseconds
-    again: Nanoseconds
-    most: int
-    within: Nanoseconds
+    returned: ReturnLimit
+    manual: ReturnLimit
     recoveries: Mapping[str, Rule] = field(default_factory=dict)
     levels: Mapping[FaultLevel, LevelRule] = field(default_factory=dict)
     ladder: LadderRules = field(default_factory=lambda: LadderRules({}))
@@ -155,7 +167,7 @@ class Policy:
         """Return the rule of a code, a kind, or the recovery action that the driver requests."""
         code = xid_code(finding)
         xid = None if code is None else self.xids.get(code)
-        rule = self.kinds[finding.kind] if xid is None else xid.rule
+        rule = self._level_rule(finding) if xid is None else xid.rule
         stated = None
         if finding.cause in _RECOVERY_CAUSES:
             stated = self.recoveries.get(str(finding.evidence.get("action")))
@@ -164,6 +176,29 @@ class Policy:
         if stated is None:
             return rule
         return replace(stated, at_most=_weaker(stated.at_most, rule.at_most))
+
+    def _level_rule(self, finding: Finding) -> Rule:
+        """Return the rule of a kind, with the level of MindCluster that a fault of a GPU names.
+
+        A code without a known level goes to a person.
+        """
+        rule = self.kinds[finding.kind]
+        if not finding.cause.startswith(f"{GPU_ERROR} "):
+            return rule
+        if finding.cause.endswith(UNKNOWN_LEVEL):
+            return replace(rule, at_most=Step.TELL)
+        level = MINDCLUSTER_NAMES.get(finding.cause.rpartition(" ")[2])
+        if level is None or level not in self.levels:
+            return rule
+        own = self.levels[level]
+        return replace(
+            rule,
+            severity=own.severity,
+            step=own.step,
+            mode=own.mode,
+            level=level,
+            reported=False,
+        )
 
     def _raise_to_drain(self, rule: Rule) -> Rule:
         severity = max(rule.severity, Severity.ERROR, key=lambda s: s.rank)
@@ -226,13 +261,19 @@ class Policy:
             for finding in other.findings
             if finding.machine in machines  # a shared incident has thousands of others
         ]
+        events = {
+            finding.key
+            for each in (incident, *other_incidents)
+            if each.shared
+            for finding in each.findings
+        }
         context = self._active(others, now)
         known = _known([*incident.findings, *others], now)
         uninhibited = drop_inhibited(
             own, known, xids=self.xids, rule=self.rule, together=self.together
         )
         history = MachineHistory(
-            findings=known,
+            findings=[finding for finding in known if finding.key not in events],
             actions=[action for action in earlier if action.machine in machines],
             now=now,
         )
@@ -248,7 +289,10 @@ class Policy:
         bounds = [self.rule(finding).at_most for finding in incident.findings]
         at_most = max(bounds, key=lambda step: step.rank, default=Step.TELL)
         return next_after_failure(
-            failed, history, at_most=at_most, most=self.most, within=self.within
+            *(failed, history),
+            at_most=at_most,
+            most=self.manual.times - 1,
+            within=self.manual.within,
         )
 
     def _active(self, findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
@@ -261,7 +305,13 @@ class Policy:
     ) -> _FindingStep:
         """Return the step of a finding, and the reason."""
         rule = self.rule(finding)
-        step, why = escalate(finding, rule, history, again=self.again)
+        escalated = escalate(
+            *(finding, rule, history),
+            levels=self.levels,
+            returned=self.returned,
+            together=self.together,
+        )
+        step, why = escalated.step, escalated.why
         needed, measured = rule.confirmed_by, rests_on_metrics(finding)
         second = self._second(finding, active) if needed or measured else ""
         if second:
@@ -274,11 +324,18 @@ class Policy:
         if step.isolates and not rule.step.isolates and not finding.predicts:
             severity = max(severity, Severity.ERROR, key=lambda s: s.rank)
         mode = rule.mode or self.standards[severity].mode or DrainMode.FINISH
+        level = escalated.level
+        if level is not None and step is self.levels[level].step:
+            severity = max(severity, self.levels[level].severity, key=lambda s: s.rank)
+            mode = self.levels[level].mode or mode
         if finding.predicts:
             mode = DrainMode.FINISH
         words = self.words(finding)
         text = f"{words}: {step}" + (f" ({why})" if why else "")
-        return _FindingStep(finding, severity, step, mode if step.isolates else None, text)
+        is_manual = level is FaultLevel.ISOLATE_MANUAL and step.isolates
+        return _FindingStep(
+            finding, severity, step, mode if step.isolates else None, text, is_manual
+        )
 
     def _second(self, finding: Finding, active: Sequence[Finding]) -> str:
         """Return the cause of the most severe finding that confirms this one by other evidence.
@@ -299,11 +356,17 @@ class Policy:
     def _chosen(self, judged: Sequence[_FindingStep], history: MachineHistory) -> PolicyChoice:
         strongest = max(judged, key=lambda assessment: assessment.order)
         asking = [j.finding for j in judged if (j.step, j.mode) == (strongest.step, strongest.mode)]
-        taken = count_taken(strongest.step, history, within=self.within)
-        needs_person = strongest.step.isolates and taken >= self.most
+        taken = count_taken(strongest.step, history, within=self.manual.within)
+        most = self.manual.times - 1
+        was_taken = strongest.step.isolates and taken >= most
+        needs_person = was_taken or any(
+            each.is_manual for each in judged if each.step is strongest.step
+        )
         reason = strongest.why
-        if needs_person:
-            reason += f"; {strongest.step} was taken {self.most} times, a person has to look"
+        if was_taken:
+            reason += f"; {strongest.step} was taken {most} times, a person has to look"
+        elif needs_person:
+            reason += "; a person has to look"
         return PolicyChoice(
             severity=max((j.severity for j in judged), key=lambda severity: severity.rank),
             step=strongest.step,
@@ -344,7 +407,8 @@ def _digest(policy: Policy) -> str:
         "recoveries": {name: asdict(value) for name, value in policy.recoveries.items()},
         "levels": {name: asdict(value) for name, value in policy.levels.items()},
         "ladder": asdict(policy.ladder),
-        "spans": [policy.together, policy.again, policy.most, policy.within],
+        "together": policy.together,
+        "limits": [asdict(policy.returned), asdict(policy.manual)],
     }
     text = json.dumps(content, sort_keys=True, default=sorted)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -10,7 +10,7 @@ from forewarn.features.time_units import SECOND
 from forewarn.response.policy.fault_level import LevelRule
 from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.policy.policy import Policy
-from forewarn.response.policy.policy_rule import Rule, XidRule
+from forewarn.response.policy.policy_rule import ReturnLimit, Rule, XidRule
 from forewarn.response.state.finding import FindingKind
 from forewarn.response.state.step import DrainMode, Step
 
@@ -97,11 +97,10 @@ def _texts(policy: Policy) -> dict[str, dict[str, str]]:
     for level, level_rule in policy.levels.items():
         texts[f"level {level}"] = dict(_level_texts(level_rule))
     texts["ladder"] = dict(_ladder_texts(policy.ladder))
-    times = "once" if policy.most == 1 else f"{policy.most} times"
-    texts["escalation"] = {
-        "codes are one event within": _span(policy.together),
-        "a step had no effect if its cause returns after a release within": _span(policy.again),
-        "a step is taken on one machine at most": f"{times} in {_span(policy.within)}",
+    texts["inhibition"] = {"codes are one event within": _span(policy.together)}
+    texts["frequency"] = {
+        "the next harder step is taken": _return_text(policy.returned),
+        "a person decides": _return_text(policy.manual),
     }
     return texts
 
@@ -116,13 +115,22 @@ def _rule_texts(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.confirmed_by:
         yield "confirmed by", " or ".join(sorted(rule.confirmed_by))
         yield "unconfirmed at most", str(rule.alone)
-    if rule.often:
-        often = rule.often
-        yield "often", f"{often.step} from {often.times} times in {_span(often.within)} on"
-    if rule.lasting:
-        yield "lasting", f"{rule.lasting.step} from {_span(rule.lasting.span)} on"
+    if rule.duration:
+        lasting = rule.duration
+        over = f"over after {_span(lasting.recover_after)}"
+        yield "duration", f"{lasting.level} from {_span(lasting.fault_after)} on, {over}"
+    if rule.frequency:
+        often = rule.frequency
+        until = "a person releases it" if often.release is None else f"{_span(often.release)} later"
+        times = f"{often.times} times in {_span(often.within)}"
+        yield "frequency", f"{often.level} from {times} on, until {until}"
     if rule.likely:
         yield "likely", f"{rule.likely.step} from a probability of {rule.likely.probability:g} on"
+
+
+def _return_text(limit: ReturnLimit) -> str:
+    until = "" if limit.release is None else f", until it was absent for {_span(limit.release)}"
+    return f"from {limit.times} times in {_span(limit.within)} on{until}"
 
 
 def _level_texts(rule: LevelRule) -> Iterator[tuple[str, str]]:

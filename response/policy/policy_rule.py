@@ -8,13 +8,15 @@ from typing import Literal
 
 from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.response.policy.fault_level import FaultLevel
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
 
 __all__ = [
-    "DurationEscalation",
-    "FrequencyEscalation",
+    "FaultDuration",
+    "FaultFrequency",
     "ProbabilityEscalation",
+    "ReturnLimit",
     "Rule",
     "SeverityDefault",
     "XidRule",
@@ -31,20 +33,70 @@ class SeverityDefault:
 
 
 @dataclass(frozen=True, slots=True)
-class FrequencyEscalation:
-    """Stronger step if a cause occurs `times` times on one GPU `within` a span."""
+class FaultDuration:
+    """A fault counts once it lasted `fault_after`, and is over after `recover_after`.
 
-    times: int
-    within: Nanoseconds
-    step: Step
+    Attributes
+    ----------
+    fault_after, recover_after : int
+        Nanoseconds; reports with longer gaps than `recover_after` are different faults.
+    level : FaultLevel
+        Of a fault that counts, until it is over.
+    """
+
+    fault_after: Nanoseconds
+    recover_after: Nanoseconds
+    level: FaultLevel
 
 
 @dataclass(frozen=True, slots=True)
-class DurationEscalation:
-    """Stronger step if a cause recurs for at least `span`."""
+class FaultFrequency:
+    """Harder level of a cause that counts `times` times on one GPU `within` a span.
 
-    span: Nanoseconds
-    step: Step
+    Attributes
+    ----------
+    times : int
+    within : int
+        Nanoseconds.
+    level : FaultLevel
+    release : int or None
+        Nanoseconds after the last time, from which on the level no longer holds. None: until a
+        person releases it, which is possible for `ISOLATE_MANUAL` alone.
+
+    Raises
+    ------
+    ValueError
+        If the release is missing.
+    """
+
+    times: int
+    within: Nanoseconds
+    level: FaultLevel
+    release: Nanoseconds | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an escalation that never ends by itself."""
+        if self.release is None and self.level is not FaultLevel.ISOLATE_MANUAL:
+            raise ValueError(f"`release` is missing, and the level is {self.level}.")
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnLimit:
+    """How often a cause returns, or a step is taken, before something harder is done.
+
+    Attributes
+    ----------
+    times : int
+        The last time included.
+    within : int
+        Nanoseconds.
+    release : int or None
+        Nanoseconds without the cause after which it no longer counts as returned; None: none.
+    """
+
+    times: int
+    within: Nanoseconds
+    release: Nanoseconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +127,12 @@ class Rule:
         Unless empty, another finding on the same machine has to add one of these kinds of evidence;
         without it the step is at most `alone`.
     alone : Step
-    often : FrequencyEscalation or None
-    lasting : DurationEscalation or None
+    duration : FaultDuration or None
+    frequency : FaultFrequency or None
+        Of what the duration lets count.
     likely : ProbabilityEscalation or None
+    level : FaultLevel or None
+        Level that severity and step were taken from.
     """
 
     severity: Severity
@@ -88,9 +143,10 @@ class Rule:
     reported: bool = False
     confirmed_by: frozenset[EvidenceKind] = frozenset()
     alone: Step = Step.REPLACE
-    often: FrequencyEscalation | None = None
-    lasting: DurationEscalation | None = None
+    duration: FaultDuration | None = None
+    frequency: FaultFrequency | None = None
     likely: ProbabilityEscalation | None = None
+    level: FaultLevel | None = None
 
 
 @dataclass(frozen=True, slots=True)

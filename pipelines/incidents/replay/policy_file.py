@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.config.toml_tables import (
     SettingsError,
     describe_validation_error,
     read_toml,
 )
 from forewarn.pipelines.incidents.replay.policy_tables import PolicyTable, RuleTable, XidTable
+from forewarn.pipelines.incidents.replay.replaced_keys import refuse_replaced_keys
 from forewarn.response.policy.certain_damage import CERTAIN_XIDS, RECOVERY_CHANGED
 from forewarn.response.policy.fault_level import FaultLevel
 from forewarn.response.policy.ladder_rules import LadderRules
@@ -32,6 +34,7 @@ __all__ = ["load_policy", "policy_of_site"]
 
 # Keys of a code or kind that are not part of its rule.
 _NON_RULE_KEYS = ("name", "action", "follows", "cancels", "fatal")
+_LEVEL_KEYS = ("severity", "step", "mode")  # of a rule that names the level
 Values = Mapping[str, Any]
 
 
@@ -61,6 +64,7 @@ def load_policy(
     name = "the default policy"
     for path in overlays:
         name, overlay = str(path), read_toml(path)
+        refuse_replaced_keys(overlay, name)
         _validate(overlay, name)
         values = _merge(values, overlay)
     policy = _policy(values, name)
@@ -124,7 +128,9 @@ def _policy(values: Values, name: str) -> Policy:
         },
         levels={level: table.levels[level].rule(name, f"levels.{level}") for level in FaultLevel},
         ladder=LadderRules(**table.ladder.model_dump()),
-        **table.escalation.model_dump(),
+        together=Nanoseconds(table.inhibition.together or 0),
+        returned=table.frequency.next_step.limit(name, "frequency.next_step"),
+        manual=table.frequency.isolate_manual.limit(name, "frequency.isolate_manual"),
     )
     _check_order(policy, name)
     _check_bounds(policy, name)
@@ -140,7 +146,16 @@ def _rule(own: Values, values: Values, name: str, key: str) -> Rule:
         raise SettingsError(f"{name}: key `{key}.action`: found {action!r}, expected {known}.")
     group = {} if action is None else actions[action]
     rule_keys = {part: value for part, value in own.items() if part not in _NON_RULE_KEYS}
-    return RuleTable.model_validate(_merge(group, rule_keys)).rule(name, key)
+    merged: dict[str, Any] = {}
+    for layer in (group, rule_keys):
+        merged = _merge(merged, _of_level(layer, values) | layer)
+    return RuleTable.model_validate(merged).rule(name, key)
+
+
+def _of_level(rule: Values, values: Values) -> dict[str, Any]:
+    """Return severity, step and mode of the level that a rule names."""
+    level = values.get("levels", {}).get(rule.get("level"), {})
+    return {part: level[part] for part in _LEVEL_KEYS if part in level}
 
 
 def _xid_rule(code: int, xid: XidTable, values: Values, name: str) -> XidRule:

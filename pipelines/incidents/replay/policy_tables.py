@@ -17,9 +17,10 @@ from forewarn.pipelines.config.toml_tables import (
 )
 from forewarn.response.policy.fault_level import BlockScope, FaultLevel, LevelRule
 from forewarn.response.policy.policy_rule import (
-    DurationEscalation,
-    FrequencyEscalation,
+    FaultDuration,
+    FaultFrequency,
     ProbabilityEscalation,
+    ReturnLimit,
     Rule,
     SeverityDefault,
 )
@@ -79,19 +80,27 @@ class StandardTable(StrictTable):
         return SeverityDefault(self.step, self.mode if self.step.isolates else None)
 
 
-class OftenTable(StrictTable):
-    """Harder step for a frequent cause."""
+class DurationTable(StrictTable):
+    """A fault counts once it lasted, and is over after a time without it."""
+
+    fault_after: Duration | None = None
+    recover_after: Duration | None = None
+    level: FaultLevel | None = None
+
+
+class FrequencyTable(StrictTable):
+    """Harder level of a frequent fault; all but the manual one end after `release`."""
 
     times: Annotated[int, Field(ge=2, le=10**6, strict=True)] | None = None
     within: Duration | None = None
-    step: Step | None = None
+    level: FaultLevel | None = None
+    release: Duration | None = None
 
-
-class LastingTable(StrictTable):
-    """Harder step for a finding that persists."""
-
-    span: Duration | None = None
-    step: Step | None = None
+    def rule(self) -> FaultFrequency:
+        """Convert to the core's type; the manual level has no release."""
+        is_manual = self.level is FaultLevel.ISOLATE_MANUAL
+        values = self.model_dump() | ({"release": None} if is_manual else {})
+        return FaultFrequency(**values)
 
 
 class LikelyTable(StrictTable):
@@ -112,8 +121,9 @@ class RuleTable(StrictTable):
     reported: Annotated[bool, Field(strict=True)] | None = None
     confirmed_by: tuple[ConfirmingEvidence, ...] | None = None
     alone: Step | None = None
-    often: OftenTable | None = None
-    lasting: LastingTable | None = None
+    level: FaultLevel | None = None
+    duration: DurationTable | None = None
+    frequency: FrequencyTable | None = None
     likely: LikelyTable | None = None
 
     def rule(self, name: str, key: str) -> Rule:
@@ -124,11 +134,16 @@ class RuleTable(StrictTable):
         SettingsError
             If a required key is missing.
         """
-        for part in ("often", "lasting", "likely"):
+        for part in ("duration", "frequency", "likely"):
             _check_complete(getattr(self, part), name, f"{key}.{part}")
         if self.severity is None:
             raise SettingsError(f"{name}: `{key}` has no `severity`, expected one.")
-        often, lasting, likely = self.often, self.lasting, self.likely
+        if self.level is FaultLevel.ISOLATE_MANUAL:
+            raise SettingsError(
+                f"{name}: key `{key}.level`: found '{self.level}', expected a milder level: only "
+                "`frequency` and `duration` lead to it."
+            )
+        duration, likely = self.duration, self.likely
         return Rule(
             severity=self.severity,
             step=self.step or Step.TELL,
@@ -138,15 +153,18 @@ class RuleTable(StrictTable):
             reported=bool(self.reported),
             confirmed_by=frozenset(self.confirmed_by or ()),
             alone=self.alone or Step.TELL,
-            often=FrequencyEscalation(**often.model_dump()) if often else None,
-            lasting=DurationEscalation(**lasting.model_dump()) if lasting else None,
+            duration=FaultDuration(**duration.model_dump()) if duration else None,
+            frequency=self.frequency.rule() if self.frequency else None,
             likely=ProbabilityEscalation(**likely.model_dump()) if likely else None,
+            level=self.level,
         )
 
 
 def _check_complete(table: StrictTable | None, name: str, key: str) -> None:
-    for part, value in table.model_dump().items() if table is not None else ():
-        if value is None:
+    values = {} if table is None else table.model_dump()
+    is_manual = values.get("level") is FaultLevel.ISOLATE_MANUAL
+    for part, value in values.items():
+        if value is None and not (part == "release" and is_manual):
             raise SettingsError(f"{name}: `{key}` has no `{part}`, expected one.")
 
 
@@ -208,20 +226,41 @@ class LadderTable(StrictTable):
     within: Duration | None = None
 
 
-class EscalationTable(StrictTable):
-    """Escalation of steps, and when a person has to look."""
+class ReturnTable(StrictTable):
+    """From which time on a fault that returns, or a step, leads to something harder."""
+
+    times: Annotated[int, Field(ge=2, le=10**6, strict=True)] | None = None
+    within: Duration | None = None
+    release: Duration | None = None
+
+    def limit(self, name: str, key: str) -> ReturnLimit:
+        """Convert to the core's type; a person is the last resort, which needs no release."""
+        is_manual = key.endswith(FaultLevel.ISOLATE_MANUAL)
+        for part, value in self.model_dump().items():
+            if value is None and not (part == "release" and is_manual):
+                raise SettingsError(f"{name}: `{key}` has no `{part}`, expected one.")
+        return ReturnLimit(**self.model_dump())
+
+
+class FrequencyTables(StrictTable):
+    """Limits for all faults: when the next step follows, and when a person has to look."""
+
+    next_step: ReturnTable = ReturnTable()
+    isolate_manual: ReturnTable = ReturnTable()
+
+
+class InhibitionTable(StrictTable):
+    """Which codes are one event."""
 
     together: Duration | None = None
-    again: Duration | None = None
-    most: Count | None = None
-    within: Duration | None = None
 
 
 class PolicyTable(StrictTable):
     """A policy, or an overlay on one."""
 
     steps: dict[Severity, StandardTable] = Field(default_factory=dict)
-    escalation: EscalationTable = EscalationTable()
+    inhibition: InhibitionTable = InhibitionTable()
+    frequency: FrequencyTables = FrequencyTables()
     actions: dict[str, RuleTable] = Field(default_factory=dict)
     kinds: dict[FindingKind, KindTable] = Field(default_factory=dict)
     recoveries: dict[Recovery, KindTable] = Field(default_factory=dict)

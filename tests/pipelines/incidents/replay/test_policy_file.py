@@ -14,8 +14,9 @@ from forewarn.features.time_units import DAY, HOUR
 from forewarn.features.xid_catalogue import FATAL_XIDS
 from forewarn.pipelines.config.settings import Settings, SettingsError
 from forewarn.pipelines.incidents.replay.policy_file import load_policy, policy_of_site
+from forewarn.response.policy.fault_level import FaultLevel
 from forewarn.response.policy.policy_diff import diff_policies
-from forewarn.response.policy.policy_rule import FrequencyEscalation
+from forewarn.response.policy.policy_rule import FaultFrequency
 from forewarn.response.state.finding import FindingKind, Severity
 from forewarn.response.state.step import DrainMode, Step
 
@@ -52,8 +53,10 @@ def test_overlay_with_default_values_changes_nothing(overlay: Write, lines: list
 
 
 def test_overlay_changes_only_its_keys(overlay: Write) -> None:
-    policy = load_policy([overlay('[xids.94]\noften = { times = 3 }\n[xids.79]\naction = "check"')])
-    assert policy.xids[94].rule.often == FrequencyEscalation(3, DAY, Step.CHECK)
+    policy = load_policy(
+        [overlay('[xids.94]\nfrequency = { times = 3 }\n[xids.79]\naction = "check"')]
+    )
+    assert policy.xids[94].rule.frequency == FaultFrequency(3, DAY, FaultLevel.NO_NEW_JOBS, DAY)
     assert policy.xids[94].rule.severity is Severity.WARNING
     assert policy.xids[79].rule == DEFAULT.xids[74].rule
     assert policy.xids[79].name == DEFAULT.xids[79].name
@@ -92,7 +95,9 @@ def test_version_ignores_names(overlay: Write) -> None:
         '[xids.79]\nmode = "now"',
         "[xids.79]\nfollows = [48]",
         '[kinds.verdict]\nconfirmed_by = ["kernel_log"]',
-        "[escalation]\nmost = 3",
+        "[frequency]\nisolate_manual = { times = 4 }",
+        '[levels.gpu_reset]\nrung = "requeue"',
+        "[ladder]\nretries = 4",
         '[steps.warning]\nstep = "tell"',
     )
     versions = {load_policy([overlay(text)]).version for text in texts}
@@ -144,7 +149,30 @@ def test_report_xids_apply_only_if_configured() -> None:
             "[xids.79]\naction = 'gone'",
             "key `xids.79.action`: found 'gone', expected application, ",
         ),
-        ("[xids.31.often]\ntimes = 3", "`xids.31.often` has no `within`, expected one"),
+        (
+            "[xids.31.frequency]\ntimes = 3",
+            "`xids.31.frequency` has no `within`, expected one",
+        ),
+        (
+            "[xids.31]\nfrequency = {times = 3, within = '1d', level = 'isolate'}",
+            "`xids.31.frequency` has no `release`, expected one",
+        ),
+        (
+            "[xids.31]\nduration = {fault_after = '20s', level = 'isolate'}",
+            "`xids.31.duration` has no `recover_after`, expected one",
+        ),
+        ("[xids.31]\nlevel = 'gone'", "key `xids.31.level`: found 'gone', expected 'ignore', "),
+        (
+            "[xids.31]\nlevel = 'isolate_manual'",
+            "key `xids.31.level`: found 'isolate_manual', expected a milder level",
+        ),
+        ("[levels.gone]\nstep = 'tell'", "key `levels.gone`: found 'gone', expected 'ignore', "),
+        (
+            "[levels.isolate]\nscope = 'job'",
+            "key `levels.isolate.scope`: found 'job', expected 'cluster', because the step",
+        ),
+        ("[levels.isolate]\nrung = 'x'", "`levels.isolate.rung`: found 'x', expected 'step_retry'"),
+        ("[ladder.limits]\nx = '1min'", "`ladder.limits.x`: found 'x', expected 'step_retry'"),
         ("[actions.new]\n[xids.79]\naction = 'new'", "`xids.79` has no `severity`, expected one"),
         ("[kinds.other]\n", "key `kinds.other`: found 'other', expected 'at_risk', "),
         ("[kinds.blind]\nat_most = 'drain'", "`kinds.blind.at_most`: found 'drain', expected at m"),
@@ -158,7 +186,10 @@ def test_report_xids_apply_only_if_configured() -> None:
             "`kinds.at_risk.max_age`: found '1 week', expected",
         ),
         ("[steps]\nerror = {step = 'tell'}", "`steps.error` is tell, expected nothing milder than"),
-        ("[escalation]\nmost = 0", "key `escalation.most`: found 0, expected greater than 0"),
+        (
+            "[frequency]\nisolate_manual = { times = 1 }",
+            "key `frequency.isolate_manual.times`: found 1, expected greater than or equal to 2",
+        ),
         *(
             (f"[xids.{code}]\nat_most = 'avoid'", f"`xids.{code}.at_most`: found 'avoid', expected")
             for code in (48, 64, 79, 95, 140, 154)
@@ -191,6 +222,45 @@ def test_invalid_overlay_is_refused_with_file_name(overlay: Write, text: str, me
         load_policy([path])
     assert str(refusal.value).startswith(f"{path}: ")
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        (
+            "[xids.92]\noften = { times = 3 }",
+            "key `xids.92.often` was replaced. Write `frequency = { times = 3 }` instead.",
+        ),
+        (
+            '[actions.watch]\noften = { times = 3, within = "2d", step = "check" }',
+            'Write `frequency = { times = 3, within = "2d", level = "no_new_jobs", '
+            'release = "2d" }` instead.',
+        ),
+        (
+            '[kinds.check]\nlasting = { span = "1h", step = "reset" }',
+            'Write `duration = { fault_after = "1h", recover_after = "1h", level = "gpu_reset" }`',
+        ),
+        (
+            '[escalation]\nagain = "3d"',
+            'Write `[frequency] next_step = { within = "3d", release = "3d" }` instead.',
+        ),
+        (
+            "[escalation]\nmost = 1",
+            "Write `[frequency] isolate_manual = { times = 2 }` instead.",
+        ),
+        ('[escalation]\ntogether = "5min"', 'Write `[inhibition] together = "5min"` instead.'),
+    ],
+)
+def test_replaced_key_is_refused_with_what_to_write(
+    overlay: Write, text: str, instead: str
+) -> None:
+    """What the message says is accepted."""
+    with pytest.raises(SettingsError) as refusal:
+        load_policy([overlay(text)])
+    assert instead in str(refusal.value)
+    new = str(refusal.value).split("Write `")[1].split("`")[0]
+    table = "" if new.startswith("[") else f"{text.splitlines()[0]}\n"
+    load_policy([overlay(table + new.replace("] ", "]\n", 1))])
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
