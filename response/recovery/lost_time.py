@@ -246,6 +246,9 @@ def _usual_step(steps: Sequence[ReportedStep]) -> tuple[float, int]:
 
 def _work(begin: int, end: int, before: int, after: int, furthest: int) -> Iterator[_Use]:
     """Yield the steps after `before` up to `after`: those up to `furthest` are done again."""
+    if after == before:  # a log that begins with step 0
+        yield _Use(begin, end, TimeUse.INITIALISE)
+        return
     again = min(max(furthest - before, 0), after - before)
     middle = begin + (end - begin) * again // (after - before)
     yield _Use(begin, middle, TimeUse.RECOMPUTE)

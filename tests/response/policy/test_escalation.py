@@ -152,8 +152,8 @@ def test_order_and_repeats_of_findings_do_not_matter(minutes: list[int], random:
     mixed = [*findings, *findings]
     random.shuffle(mixed)
     for rule in ({"frequency": THREE_IN_AN_HOUR}, {"duration": LASTING}):
-        first = _escalated(*findings, last, **rule)  # type: ignore[arg-type]
-        assert first == _escalated(*mixed, last, **rule)  # type: ignore[arg-type]
+        first = _escalated(*findings, last, **rule)
+        assert first == _escalated(*mixed, last, **rule)
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 300))
