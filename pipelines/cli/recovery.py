@@ -9,6 +9,7 @@ from typing import Any
 
 from forewarn.pipelines.cli.options import (
     Commands,
+    OptionsError,
     Parser,
     add_command,
     add_group,
@@ -50,7 +51,7 @@ def add_lost(commands: Commands) -> None:
     add_json(command)
 
 
-def _add_sources(command: Parser) -> None:
+def _add_log_options(command: Parser) -> None:
     """Add options for what logs and scheduler do not tell."""
     command.add_argument(
         "--gpus",
@@ -64,6 +65,10 @@ def _add_sources(command: Parser) -> None:
         metavar="ZONE",
         help="zone of times that state none, as Asia/Shanghai (default: UTC)",
     )
+
+
+def _add_sources(command: Parser) -> None:
+    _add_log_options(command)
     command.add_argument(
         "--config",
         type=Path,
@@ -108,6 +113,7 @@ def _lost(args: argparse.Namespace) -> int:
 def add_advise(commands: Commands) -> None:
     """Add `forewarn advise` and its commands."""
     parts = add_group(commands, "advise", "advise a job", metavar="COMMAND")
+    _add_recovery(parts)
     command = add_command(
         parts,
         "checkpoint",
@@ -139,6 +145,80 @@ def add_advise(commands: Commands) -> None:
         help="which list counts (default: now)",
     )
     add_json(command)
+
+
+def _add_recovery(commands: Commands) -> None:
+    command = add_command(
+        commands,
+        "recovery",
+        _recovery,
+        "say how an interrupted job goes on: which part to restart, for how long to wait, and what "
+        "follows",
+        "sacct -D -P -j 4242 -o JobIDRaw,JobName,Submit,Start,End,State,AllocTRES,NodeList > runs\n"
+        "  forewarn advise recovery --job /shared/jobs/4242 --runs runs --config forewarn.toml",
+    )
+    for name, metavar, is_needed, words in (
+        ("--job", "JOB", True, "folder, log or .tar.gz of a job"),
+        ("--runs", "FILE", False, "output of `sacct -D -P`, or Slurm's file of completed jobs"),
+        ("--lost", "FILE", False, "output of `lost --fleet --json`: how long restarts take here"),
+    ):
+        command.add_argument(name, type=Path, required=is_needed, metavar=metavar, help=words)
+    _add_log_options(command)
+    _add_recovery_options(command)
+    add_json(command)
+
+
+def _add_recovery_options(command: Parser) -> None:
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration: [respond.recovery], the policy, and the ledger with findings and "
+        "earlier decisions",
+    )
+    command.add_argument(
+        "--spares",
+        type=integer_at_least(0, 10**6),
+        metavar="N",
+        help="machines that could replace one (default: unknown)",
+    )
+    command.add_argument(
+        "--at",
+        type=time_argument,
+        default="now",
+        metavar="TIME",
+        help="later events are ignored (default: now)",
+    )
+    command.add_argument(
+        "--begin",
+        action="store_true",
+        help="record in the ledger that the step begins; carry it out only after that",
+    )
+
+
+def _recovery(args: argparse.Namespace) -> int:
+    import datetime as dt
+
+    from forewarn.pipelines.recovery.recovery_advice import advise_recovery, recovery_lines
+    from forewarn.pipelines.recovery.recovery_site import recovery_site
+
+    if args.begin and args.config is None:
+        raise OptionsError("--begin needs --config, expected the configuration of the ledger.")
+    with recovery_site(args.config, spares=args.spares, writes=args.begin) as site:
+        line = advise_recovery(
+            *(args.job, args.runs, site),
+            at=args.at,
+            lost=args.lost,
+            begins=args.begin,
+            gpus=args.gpus,
+            zone=args.timezone or dt.UTC,
+        )
+    if args.json:
+        print(json.dumps(line), flush=True)
+        return 0
+    for words in recovery_lines(line):
+        write_line(words)
+    return 0
 
 
 def _advise(args: argparse.Namespace) -> int:

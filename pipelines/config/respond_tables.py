@@ -13,12 +13,14 @@ from forewarn.features.time_units import MINUTE, Nanoseconds
 from forewarn.pipelines.config.toml_tables import Count, Duration, StrictTable, parse_duration
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.follow_up.external_drain import MAX_PATTERN_LENGTH
+from forewarn.response.recovery.job_crash import JobAbilities, NoSpare
 from forewarn.response.state.pool import Limits, Pool, PoolMode
 from forewarn.response.state.response_settings import ResponseSettings
+from forewarn.response.state.rung import Rung
 from forewarn.response.state.site_step import DEFAULT_TIMEOUTS, SiteStep
 from forewarn.response.state.step import Step
 
-__all__ = ["CostsTable", "KubernetesTable", "PoolTable", "RespondTable"]
+__all__ = ["CostsTable", "KubernetesTable", "PoolTable", "RecoveryTable", "RespondTable"]
 
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH)]
 _LOOP_EVERY = 15 * MINUTE
@@ -100,6 +102,34 @@ class CostsTable(StrictTable):
     planned_restart: Duration = parse_duration("10min")
 
 
+class RecoveryTable(StrictTable):
+    """What the framework and the scheduler of jobs can do after an interruption."""
+
+    rungs: tuple[Rung, ...] = (Rung.RESTART, Rung.REQUEUE)
+    graceful: Annotated[bool, Field(strict=True)] = False
+    rank_zero_needs_job: Annotated[bool, Field(strict=True)] = False
+    without_spare: tuple[NoSpare, ...] = Field(default=(NoSpare.WAIT,), min_length=1)
+    spare_wait: Duration = parse_duration("4h")
+    unit: Count = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.abilities()
+        except ValueError as error:
+            raise ValueError(f"`respond.recovery`: {error}") from None
+        return self
+
+    def abilities(self) -> JobAbilities:
+        """Return the abilities as an argument of the response package."""
+        return JobAbilities(
+            rungs=frozenset(self.rungs),
+            rank_zero_needs_job=self.rank_zero_needs_job,
+            graceful=self.graceful,
+            without_spare=self.without_spare,
+        )
+
+
 class KubernetesTable(StrictTable):
     """How a Kubernetes cluster is reached and read."""
 
@@ -163,6 +193,7 @@ class RespondTable(StrictTable):
     )
     pools: dict[str, PoolTable] = Field(default_factory=dict)
     costs: CostsTable = CostsTable()
+    recovery: RecoveryTable = RecoveryTable()
     kubernetes: KubernetesTable = KubernetesTable()
 
     @model_validator(mode="after")

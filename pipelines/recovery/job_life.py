@@ -14,9 +14,11 @@ from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.diagnosis.loaded_job import LoadedJob, read_job
 from forewarn.pipelines.diagnosis.site_context import SiteContext
+from forewarn.pipelines.recovery.crash_evidence import crash_by_verdict
 from forewarn.pipelines.recovery.launch_record import ATTEMPT_PREFIX, launched_runs
 from forewarn.pipelines.recovery.logged_progress import LoggedProgress, read_progress
 from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun
+from forewarn.response.policy.policy import Policy
 from forewarn.response.recovery.job_run import JobRun, LoggedSave, ReportedStep, RunEnd
 from forewarn.response.state.rung import Rung
 
@@ -37,6 +39,7 @@ def read_life(
     gpus: int | None = None,
     noticed: Sequence[int] = (),
     zone: dt.tzinfo = dt.UTC,
+    policy: Policy | None = None,
 ) -> list[JobRun]:
     """Return the runs of a job.
 
@@ -53,6 +56,8 @@ def read_life(
         Times at which something stated that the job has trouble.
     zone : datetime.tzinfo
         Zone of times in logs that state none.
+    policy : Policy, optional
+        Tells what an Xid means for the job.
 
     Raises
     ------
@@ -75,7 +80,11 @@ def read_life(
                 f"runs {earlier.job_id} and {later.job_id} overlap, expected those of one job."
             )
     runs = runs_of_job(allocations, progress, gpus=gpus, noticed=noticed)
-    return [_with_cause(run, loaded) for run in runs]
+    latest = 0 if loaded is None else loaded.judge()[0].at
+    moments = [run.end for run in runs[:-1]] + [max(runs[-1].end, latest)]
+    return [
+        _with_cause(run, loaded, moment, policy) for run, moment in zip(runs, moments, strict=True)
+    ]
 
 
 def _progress_of_attempts(job: Path, zone: dt.tzinfo) -> LoggedProgress:
@@ -271,13 +280,27 @@ def _growing(steps: Sequence[ReportedStep], begin: int, end: int) -> tuple[Repor
     return tuple(growing)
 
 
-def _with_cause(run: JobRun, loaded: LoadedJob | None) -> JobRun:
-    """Return a failed run with the cause and the machines that the verdict names."""
-    if loaded is None or run.ended is not RunEnd.FAILED:
+def _with_cause(
+    run: JobRun, loaded: LoadedJob | None, moment: int, policy: Policy | None
+) -> JobRun:
+    """Return a run that failed or is in trouble with the cause and the machines of the verdict.
+
+    Parameters
+    ----------
+    run : JobRun
+    loaded : LoadedJob or None
+    moment : int
+        As of which it is judged: its end, and of the last run the end of all that is there.
+    policy : Policy or None
+    """
+    if loaded is None or run.ended not in (RunEnd.FAILED, RunEnd.RUNNING):
         return run
-    _, verdict = loaded.judge(run.end)
-    if verdict.kind not in ("crash", "hang", "slow"):
-        return run
+    snapshot, verdict = loaded.judge(moment)
+    leader = snapshot.ranks.machine(0)
+    crash = crash_by_verdict(verdict, run.end, leader=leader, policy=policy)
+    if run.ended is RunEnd.RUNNING or crash is None:
+        return replace(run, crash=crash)
     machines = [culprit.machine for culprit in verdict.culprits]
     named = tuple(dict.fromkeys(machine for machine in machines if machine))
-    return replace(run, cause=verdict.cause or run.cause or verdict.kind, machines=named)
+    cause = verdict.cause or run.cause or verdict.kind
+    return replace(run, cause=cause, machines=named, crash=crash)

@@ -16,7 +16,14 @@ from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun, read_schedu
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.lost_time import account_for
 
-__all__ = ["FindingTimes", "ledger_findings", "lost_by_fleet", "lost_by_job"]
+__all__ = [
+    "FindingTimes",
+    "ledger_findings",
+    "lost_by_fleet",
+    "lost_by_job",
+    "names_of_job",
+    "scheduled_runs_of",
+]
 
 FindingTimes: TypeAlias = Callable[[Collection[str]], Sequence[int]]
 
@@ -72,17 +79,29 @@ def lost_by_job(
     InputError
         If the job or the file cannot be used.
     """
-    scheduled = [] if runs is None else read_scheduled_runs(runs, zone=zone)
     name = job.resolve().name
-    chosen = _runs_of(name, scheduled)
-    if runs is not None and not chosen:
-        raise JobLifeError(f"{runs}: has no run of the job {name}, found {_names(scheduled)}.")
-    noticed = finding_times(_names_of_job(name, chosen))
+    chosen = scheduled_runs_of(name, runs, zone=zone)
+    noticed = finding_times(names_of_job(name, chosen))
     life = read_life(job, chosen, gpus=gpus, noticed=noticed, zone=zone)
     return job_report(name, account_for(life))
 
 
-def _names_of_job(name: str, runs: Sequence[ScheduledRun]) -> frozenset[str]:
+def scheduled_runs_of(name: str, runs: Path | None, *, zone: dt.tzinfo) -> list[ScheduledRun]:
+    """Return the runs of a job in a file of the scheduler; without a file there are none.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be used, or has no run of this job.
+    """
+    scheduled = [] if runs is None else read_scheduled_runs(runs, zone=zone)
+    chosen = _runs_of(name, scheduled)
+    if runs is not None and not chosen:
+        raise JobLifeError(f"{runs}: has no run of the job {name}, found {_names(scheduled)}.")
+    return chosen
+
+
+def names_of_job(name: str, runs: Sequence[ScheduledRun]) -> frozenset[str]:
     """Return the names by which findings may call a job."""
     of_scheduler = (each for run in runs for each in (run.job_id, run.name) if each)
     return frozenset((name, name.partition(".")[0].removeprefix("slurm-"), *of_scheduler))
@@ -135,7 +154,7 @@ def lost_by_fleet(
     with progress_bar(len(by_name), "reading jobs", "job") as bar:
         for name, own in by_name.items():
             try:
-                noticed = finding_times(_names_of_job(name, own))
+                noticed = finding_times(names_of_job(name, own))
                 life = read_life(paths.get(name), own, gpus=gpus, noticed=noticed, zone=zone)
                 lives[name] = account_for(life)
             except InputError as error:

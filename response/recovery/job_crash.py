@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -9,9 +10,9 @@ from typing import Final
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.rung import Rung
 
-__all__ = ["ALL_RUNGS", "FaultOrigin", "JobAbilities", "JobCrash", "NoSpare"]
+__all__ = ["FaultOrigin", "JobAbilities", "JobCrash", "NoSpare", "is_same_cause"]
 
-ALL_RUNGS: Final = frozenset(Rung)
+_PLACES: Final = re.compile(r"\brank \d+|0x[0-9a-f]+|\d{4,}")
 _EXCLUDED_BY_GRACEFUL: Final = (Rung.STEP_RETRY, Rung.PROCESS)
 
 
@@ -74,6 +75,18 @@ class JobCrash:
         """Refuse a crash that names no machine where its origin is one."""
         if (self.origin is FaultOrigin.NOT_ONE) != (self.machine is None):
             raise ValueError(f"`machine` is {self.machine!r}, which does not fit {self.origin}.")
+
+
+def is_same_cause(first: str, second: str) -> bool:
+    """Tell whether two causes are the same, whatever ranks and addresses they name.
+
+    Examples
+    --------
+    >>> is_same_cause("rank 3 ended by signal 11", "rank 17 ended by signal 11")
+    True
+    """
+    masked = [_PLACES.sub("#", cause) for cause in (first, second)]
+    return bool(first) and masked[0] == masked[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.response.recovery.job_crash import JobCrash
 from forewarn.response.state.rung import Rung
 
 __all__ = ["JobRun", "LoggedSave", "ReportedStep", "RunEnd"]
@@ -73,6 +74,8 @@ class JobRun:
         Of its end, empty if unknown.
     machines : tuple of str
         That caused its end, empty if unknown.
+    crash : JobCrash or None
+        What is known of the interruption that ended it, or that it is in.
     is_logged : bool
         Whether a log covers it, so that the absence of steps means that there were none.
 
@@ -93,6 +96,7 @@ class JobRun:
     noticed: Nanoseconds | None = None
     cause: str = ""
     machines: tuple[str, ...] = ()
+    crash: JobCrash | None = None
     is_logged: bool = True
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ _SCOPES = {
 }
 _REASONS = {
     FaultOrigin.EXPLICIT: "{} is damaged",
-    FaultOrigin.IMPLICIT: "{} differs from its peers",
+    FaultOrigin.IMPLICIT: "{} is suspected",
     FaultOrigin.NOT_ONE: "no single machine is the cause",
 }
 

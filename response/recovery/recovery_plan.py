@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.ladder_rules import LadderRules
-from forewarn.response.recovery.job_crash import FaultOrigin, JobAbilities, JobCrash
+from forewarn.response.recovery.job_crash import FaultOrigin, JobAbilities, JobCrash, is_same_cause
 from forewarn.response.recovery.ladder import NoSpareCosts, RungChoice, choose_rung
 from forewarn.response.recovery.recovery_state import RecoveryState
 from forewarn.response.state.rung import Rung
@@ -76,7 +76,7 @@ def plan_recovery(
     """
     crash = state.crash
     if crash is None:
-        return RecoveryPlan(PlanState.TRAINING, "no interruption is open", state.retries_left)
+        return RecoveryPlan(PlanState.TRAINING, "no interruption is known", state.retries_left)
     begun = state.tried[-1] if state.tried else None
     until = None if begun is None else _until(begun.rung, begun.at, rules)
     if begun is not None and not state.is_failed and (until is None or now < until):
@@ -98,7 +98,7 @@ def plan_recovery(
 
 def _application(state: RecoveryState, crash: JobCrash) -> str:
     """Return why the application is the cause: it was seen on several machines."""
-    same = {each.machine for each in state.suspected if each.cause == crash.cause and crash.cause}
+    same = {e.machine for e in state.suspected if is_same_cause(e.cause, crash.cause)}
     if crash.machine is not None or len(same) < 2:
         return ""
     names = " and ".join(sorted(filter(None, same)))

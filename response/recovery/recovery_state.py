@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.policy.ladder_rules import LadderRules
-from forewarn.response.recovery.job_crash import FaultOrigin, JobCrash
+from forewarn.response.recovery.job_crash import FaultOrigin, JobCrash, is_same_cause
 from forewarn.response.state.rung import Rung
 
 __all__ = [
@@ -49,10 +49,19 @@ class RungFailed:
 
 @dataclass(frozen=True, slots=True)
 class RungBegun:
-    """A rung was begun, by forewarn or by another."""
+    """A rung was begun, by forewarn or by another.
+
+    Attributes
+    ----------
+    at : int
+    rung : Rung
+    is_observed : bool
+        Seen in the life of the job, which may be the execution of a decision.
+    """
 
     at: Nanoseconds
     rung: Rung
+    is_observed: bool = False
 
 
 RecoveryEvent: TypeAlias = CheckpointSaved | StepMade | JobCrash | RungFailed | RungBegun
@@ -138,15 +147,18 @@ class RecoveryState:
         if crash.origin is not FaultOrigin.IMPLICIT:
             return crash, recent
         elsewhere = any(
-            each.cause == crash.cause and each.machine != crash.machine for each in recent
+            is_same_cause(each.cause, crash.cause) and each.machine != crash.machine
+            for each in recent
         )
-        if elsewhere and crash.cause:
+        if elsewhere:
             plain = replace(crash, origin=FaultOrigin.NOT_ONE, machine=None, hits_rank_zero=False)
             return plain, (*recent, crash)
         return crash, (*recent, crash)
 
     def _begun(self, begun: RungBegun, crash: JobCrash, rules: LadderRules) -> RecoveryState:
         """Count a restart for an unknown cause; who submits again gets all of them."""
+        if begun.is_observed and self.tried and not self.is_failed:
+            return replace(self, tried=(*self.tried[:-1], replace(self.tried[-1], at=begun.at)))
         state = replace(self, tried=(*self.tried, begun), is_failed=False)
         if begun.rung is Rung.RESUBMIT:
             return replace(state, retries_left=rules.retries)

@@ -34,6 +34,7 @@ __all__ = [
     "check",
     "first_times_of_jobs",
     "read_findings",
+    "reported_within",
     "update_repeats",
 ]
 
@@ -193,6 +194,17 @@ def first_times_of_jobs(connection: Connection, jobs: Collection[str]) -> list[N
     """Return when the findings about jobs were first reported, in order of time."""
     times = select(table.c.first).where(table.c.job.in_(jobs)).order_by(table.c.first)
     return [Nanoseconds(time) for time in connection.scalars(times)]
+
+
+def reported_within(
+    connection: Connection, machines: Collection[str], begin: int, end: int
+) -> list[Finding]:
+    """Return the findings about machines with a report in [begin, end], oldest first."""
+    query = select(table).where(
+        table.c.machine.in_(machines), table.c.first <= end, table.c.last >= begin
+    )
+    rows = connection.execute(query.order_by(table.c.first, table.c.id)).all()
+    return [finding for _, finding in read_findings(connection, rows)]
 
 
 def read_findings(

@@ -189,6 +189,11 @@ class Ledger(ActionLedger, BlockLedger, Audit):
         with self.database.reading() as connection:
             return finding_rows.first_times_of_jobs(connection, jobs)
 
+    def findings_on(self, machines: Collection[str], begin: int, end: int) -> list[Finding]:
+        """Return the findings about machines that were reported within a span, oldest first."""
+        with self.database.reading() as connection:
+            return finding_rows.reported_within(connection, machines, begin, end)
+
     def open_incidents(self) -> list[Incident]:
         """Return the open incidents, oldest first."""
         with self.database.reading() as connection:

@@ -43,6 +43,7 @@ __all__ = [
     "metadata",
     "notes",
     "outcomes",
+    "recovery_events",
     "services",
     "switches",
     "versions",
@@ -221,6 +222,14 @@ job_blocks = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     *(_text(name) for name in ("job", "machine", "reason", "owner", "state", "detail")),
     *(_time(), _time("valid_until"), _time("changed_at")),
+)
+
+recovery_events = Table(
+    "recovery_events",
+    metadata,
+    _number(),
+    *(_text("job"), _time(), _text("kind"), _text("value"), _text("who")),
+    UniqueConstraint("job", "at", "kind", "value", name="recovery_event_once"),
 )
 
 switches = Table(

@@ -55,6 +55,11 @@ def _steps(first: float, numbers: Iterable[int], each: float = 10) -> tuple[tupl
     return tuple((first + each * place, number) for place, number in enumerate(numbers))
 
 
+def test_a_log_may_begin_with_step_zero() -> None:
+    run = _run(0, 40, RunEnd.COMPLETED, steps=_steps(20, range(3)))
+    assert _seconds(account_for([run])) == {"initialise": 20, "useful": 20}
+
+
 def test_a_run_that_completes_is_useful_after_its_start() -> None:
     run = _run(0, 130, RunEnd.COMPLETED, steps=_steps(30, range(1, 11)))
     assert _seconds(account_for([run])) == {"useful": 100, "initialise": 20, "unknown": 10}
