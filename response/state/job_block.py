@@ -44,6 +44,8 @@ class JobBlock:
         Number of changes.
     detail : str
         Why the state changed last.
+    job_owner : str
+        User or namespace of the job; empty until the scheduler was asked.
     """
 
     id: int
@@ -56,6 +58,7 @@ class JobBlock:
     state: BlockState = BlockState.INTENDED
     version: int = 0
     detail: str = ""
+    job_owner: str = ""
 
     @property
     def open(self) -> bool:

@@ -103,4 +103,5 @@ def _parse(row: Row[Any]) -> JobBlock:
         state=BlockState(row.state),
         version=row.version,
         detail=row.detail,
+        job_owner=row.job_owner,
     )

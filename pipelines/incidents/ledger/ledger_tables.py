@@ -222,6 +222,7 @@ job_blocks = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
     *(_text(name) for name in ("job", "machine", "reason", "owner", "state", "detail")),
     *(_time(), _time("valid_until"), _time("changed_at")),
+    Column("job_owner", SafeText, nullable=False, server_default=""),
 )
 
 recovery_events = Table(

@@ -67,7 +67,7 @@ class BlockRunner:
         elif now >= block.valid_until:
             self._lift(self._record(block, BlockState.LIFTING, "it has expired"), job)
         elif block.state is BlockState.INTENDED:
-            self._begin(block, job)
+            self._begin(replace(block, job_owner=job.owner), job)
         elif block.state is BlockState.ACTIVE:
             self._exclude(block, job)
         elif job.waits and block.machine not in job.machines:

@@ -72,6 +72,7 @@ from forewarn.response.follow_up.external_drain import (
 )
 from forewarn.response.follow_up.job_notices import job_notices
 from forewarn.response.follow_up.reconcile import reconcile, stale_marks
+from forewarn.response.follow_up.shared_suspicion import suspected_by_several
 from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
@@ -153,6 +154,7 @@ class Responder:
         external = [
             *find_external_drains(fleet.machines, now=now),
             *find_reported_problems(fleet.machines, now=now),
+            *suspected_by_several(self.ledger.blocks(), now=now),
         ]
         self.ledger.record_findings(self.ledger.new_findings(external), now=now)
         self._follow(fleet, clocks)

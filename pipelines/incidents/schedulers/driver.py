@@ -67,10 +67,13 @@ class JobExclusions:
     waits : bool
         Whether it can be changed: it has not started, or waits to start again.
     machines : frozenset of str
+    owner : str
+        User or namespace; empty if unknown.
     """
 
     waits: bool
     machines: frozenset[str]
+    owner: str = ""
 
 
 class Driver(Protocol):

@@ -309,7 +309,7 @@ class SlurmDriver:
             If Slurm does not answer, or the job is an array of tasks.
         """
         known = self._job(job)
-        return None if known is None else JobExclusions(known.pending, known.excluded)
+        return None if known is None else JobExclusions(known.pending, known.excluded, known.owner)
 
     def exclude(self, job: str, machine: str) -> None:
         """Add a node to those that a waiting job excludes.

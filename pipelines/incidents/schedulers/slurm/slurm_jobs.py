@@ -13,7 +13,7 @@ from forewarn.pipelines.incidents.schedulers.slurm.slurm_nodes import SlurmNode,
 
 __all__ = ["SlurmJob", "exclude_nodes", "read_job"]
 
-_FORMAT = "%i|%T|%P|%D|%n|%x|%f"  # constraints last: they may contain `|`
+_FORMAT = "%i|%T|%P|%D|%n|%x|%u|%f"  # constraints last: they may contain `|`
 _PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNNING = frozenset({
     *("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"),
@@ -35,6 +35,8 @@ class SlurmJob:
         The fewest that it needs.
     required, excluded : frozenset of str
         Nodes that it asks for, and that it must not get.
+    owner : str
+        User.
     constraint : str
         Features that its nodes need; empty if none.
     """
@@ -45,6 +47,7 @@ class SlurmJob:
     n_nodes: int
     required: frozenset[str]
     excluded: frozenset[str]
+    owner: str = ""
     constraint: str = ""
 
 
@@ -62,15 +65,15 @@ def read_job(command: SlurmCommand, job: str) -> SlurmJob | None:
         if "invalid job id" in str(error).lower():
             return None
         raise
-    lines = [line.strip().split("|", 6) for line in text.splitlines() if line.strip()]
-    rows = [line for line in lines if len(line) == 7 and line[0] == job]
+    lines = [line.strip().split("|", 7) for line in text.splitlines() if line.strip()]
+    rows = [line for line in lines if len(line) == 8 and line[0] == job]
     if lines and len(rows) != 1:
         raise DriverError(f"job {job} has {len(lines)} tasks, expected one such as {job}_0")
     return _parse(rows[0]) if rows else None
 
 
 def _parse(row: list[str]) -> SlurmJob | None:
-    job, state, partitions, n_nodes, required, excluded, constraint = row
+    job, state, partitions, n_nodes, required, excluded, owner, constraint = row
     if state not in _PENDING | _RUNNING:
         return None
     try:
@@ -81,6 +84,7 @@ def _parse(row: list[str]) -> SlurmJob | None:
             n_nodes=int(n_nodes),
             required=frozenset(_expand(required)),
             excluded=frozenset(_expand(excluded)),
+            owner=owner,
             constraint="" if constraint in ("(null)", "N/A") else constraint,
         )
     except ValueError as error:

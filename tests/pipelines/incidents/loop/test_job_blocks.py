@@ -11,6 +11,7 @@ from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.incidents.schedulers.driver import JobExclusions
 from forewarn.response.state.finding import FindingKind
 from forewarn.response.state.job_block import BlockState, JobBlock
+from forewarn.response.state.step import Step
 
 WAITS, RUNS = JobExclusions(True, frozenset({"m7"})), JobExclusions(False, frozenset({"m7"}))
 
@@ -171,3 +172,16 @@ def test_confirmed_verdict_blocks_machine_for_its_job(tmp_path: Path) -> None:
         for _ in range(3):
             rig.once(1)
         assert [row.state for row in rig.ledger.blocks()] == [BlockState.ENDED]
+
+
+def test_machine_that_two_owners_suspect_is_to_be_inspected(rig: Rig) -> None:
+    for job, owner in (("17", "ann"), ("18", "bob")):
+        rig.driver.waiting[job] = JobExclusions(False, frozenset(), owner)
+        at, until = rig.clock.at, Nanoseconds(rig.clock.at + HOUR)
+        rig.ledger.add_block(JobBlock(0, job, "m0", "hang", "recovery", at, until))
+    rig.once(1)
+    decided = [item for _ in range(2) for item in rig.once(1)]
+    causes = [(item.incident.machine, item.incident.findings[0].cause) for item in decided]
+    assert causes == [("m0", "inspect")] * 2
+    assert [item.decision.step for item in decided] == [Step.TELL] * 2
+    assert len(decided[-1].incident.findings) == 1

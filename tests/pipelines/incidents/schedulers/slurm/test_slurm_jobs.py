@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import Any
 
 import pytest
 
 from forewarn.pipelines.incidents.schedulers.driver import DriverError, JobExclusions
+
+USER = getpass.getuser()
 
 
 def submit_held(slurm: Any, *options: str) -> str:
@@ -30,7 +33,7 @@ def test_exclusions_of_others_stay(slurm: Any) -> None:
     assert excluded(slurm, job) == {"node-00001", "node-00003", "node-00004"}
     slurm.driver.include(job, "node-00001")
     assert slurm.driver.exclusions(job) == JobExclusions(
-        True, frozenset({"node-00003", "node-00004"})
+        True, frozenset({"node-00003", "node-00004"}), USER
     )
 
 
@@ -57,10 +60,10 @@ def test_block_outlives_a_requeue(slurm: Any) -> None:
     slurm.driver.exclude(job, "node-00001")
     slurm.call("scontrol", "release", job)
     slurm.until(lambda: slurm.jobs().get(job) == "R", "the job runs")
-    assert slurm.driver.exclusions(job) == JobExclusions(False, frozenset({"node-00001"}))
+    assert slurm.driver.exclusions(job) == JobExclusions(False, frozenset({"node-00001"}), USER)
     slurm.call("scontrol", "requeue", job)
     slurm.until(lambda: slurm.jobs().get(job) == "PD", "the job waits")
-    assert slurm.driver.exclusions(job) == JobExclusions(True, frozenset({"node-00001"}))
+    assert slurm.driver.exclusions(job) == JobExclusions(True, frozenset({"node-00001"}), USER)
     slurm.call("scancel", job)
     slurm.until(lambda: slurm.driver.exclusions(job) is None, "the job has ended")
 
