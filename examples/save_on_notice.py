@@ -6,6 +6,7 @@
         # Rank 0 reads, and all ranks learn its answer in a collective: they save the same step.
         if broadcast(notice.asks_to_save() if rank == 0 else None):
             save(step)
+            notice.answer(step)  # rank 0; None if nothing could be saved
 
 On Kubernetes, mount the annotation `forewarn.io/notice` as a file by the downward API.
 """
@@ -13,6 +14,7 @@ On Kubernetes, mount the annotation `forewarn.io/notice` as a file by the downwa
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -32,3 +34,10 @@ class Notice:
             text, save_now = "", False
         is_new, self.seen = text != self.seen, text
         return is_new and save_now
+
+    def answer(self, step: int | None) -> None:
+        """Tell forewarn which step was saved, if the folder can be written."""
+        temporary = self.path.with_suffix(".answer~")
+        with suppress(OSError):
+            temporary.write_text(json.dumps({"step": step}))
+            temporary.replace(self.path.with_suffix(".answer"))

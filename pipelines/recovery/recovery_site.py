@@ -53,7 +53,7 @@ class RecoverySite:
         if self.ledger is None:
             return []
         # Only this needs what [server] installs.
-        from forewarn.pipelines.recovery.recovery_log import read_events
+        from forewarn.pipelines.incidents.ledger.recovery_log import read_events
 
         return read_events(self.ledger, names)
 
@@ -87,7 +87,7 @@ class RecoverySite:
         tuple of RecoveryState and RecoveryPlan
             As decided; another caller that was first has decided already.
         """
-        from forewarn.pipelines.recovery.recovery_log import decide_once
+        from forewarn.pipelines.incidents.ledger.recovery_log import decide_once
 
         if self.ledger is None:
             raise ValueError("`begin` needs a ledger.")

@@ -27,10 +27,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint that holds `step` steps."""
+    """A checkpoint that holds `step` steps; None: the job was asked to save, and did not."""
 
     at: Nanoseconds
-    step: int
+    step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class RecoveryState:
 
     def _saved(self, saved: CheckpointSaved, rules: LadderRules) -> RecoveryState:
         """Return a retry for progress beyond the furthest checkpoint."""
-        if saved.step <= self.furthest_saved:
+        if saved.step is None or saved.step <= self.furthest_saved:
             return self
         left = min(rules.retries, self.retries_left + 1)
         return replace(self, furthest_saved=saved.step, retries_left=left)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.errors import InputError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.atomic_files import write_atomic
+from forewarn.pipelines.storage.files.regular_files import require_regular
 from forewarn.response.follow_up.job_notices import JobNotice, MachineNotice
 
-__all__ = ["notice_text", "write_notices"]
+__all__ = ["notice_text", "record_answers", "write_notices"]
 
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,200}")
 _KEYS = {"job", "save_now", "machines"}
+_MAX_ANSWER_BYTES = 1024
+RecordAnswer = Callable[[str, int | None], None]
 
 
 def notice_text(notice: JobNotice) -> str:
@@ -55,8 +59,52 @@ def write_notices(folder: Path, notices: Iterable[JobNotice]) -> None:
         note(f"notices to jobs were not written: {folder}: {error.strerror}")
 
 
+def record_answers(folder: Path, jobs: Iterable[str], record: RecordAnswer) -> None:
+    """Record the answers of jobs that were asked to save, and remove them.
+
+    An answer is removed only after it is recorded: a responder that is killed in between records it
+    again, which changes nothing. A file that is no answer is a note.
+
+    Parameters
+    ----------
+    folder : Path
+        May hold `JOB.answer`, JSON with `step`: that of the checkpoint, or null if none was saved.
+    jobs : iterable of str
+        Running jobs; answers of others stay.
+    record : callable
+        Is given the job and the step.
+    """
+    for job in jobs:
+        path = folder / f"{_stem(job)}.answer"
+        if not _JOB.fullmatch(path.name) or not path.is_file():
+            continue
+        try:
+            require_regular(path)
+            step = _read_step(path)
+        except (InputError, OSError, ValueError) as error:
+            note(f"an answer of job {job} cannot be read: {error}")
+            continue
+        record(job, step)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _read_step(path: Path) -> int | None:
+    if path.stat().st_size > _MAX_ANSWER_BYTES:
+        raise ValueError(f"{path.name} is larger than {_MAX_ANSWER_BYTES} bytes")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    step = content.get("step", "") if isinstance(content, dict) else ""
+    if step is None or (type(step) is int and 0 <= step < 2**62):
+        return step
+    raise ValueError(f'{path.name}: expected {{"step": N}} or {{"step": null}}')
+
+
+def _stem(job: str) -> str:
+    return job.replace("/", "__")
+
+
 def _file_name(job: str) -> str:
-    return f"{job.replace('/', '__')}.json"
+    return f"{_stem(job)}.json"
 
 
 def _write_changed(folder: Path, texts: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labels
 from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.recovery_log import record_events
 from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
 from forewarn.pipelines.incidents.ledger.step_changes import read_requests, request_text
 from forewarn.pipelines.incidents.loop.action_executor import (
@@ -22,7 +23,11 @@ from forewarn.pipelines.incidents.loop.action_executor import (
 from forewarn.pipelines.incidents.loop.block_runner import BlockRunner, blocked_machines
 from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.loop_alerts import CLOCK, HIGH_OUTAGE, MARKS, LoopAlerts
-from forewarn.pipelines.incidents.loop.notice_folder import notice_text, write_notices
+from forewarn.pipelines.incidents.loop.notice_folder import (
+    notice_text,
+    record_answers,
+    write_notices,
+)
 from forewarn.pipelines.incidents.loop.responder_health import read_responder_health
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.loop.round_metrics import (
@@ -76,6 +81,7 @@ from forewarn.response.follow_up.shared_suspicion import suspected_by_several
 from forewarn.response.follow_up.unknown_marks import unknown_marks_alert
 from forewarn.response.grouping.shared_incidents import shared_incidents
 from forewarn.response.policy.policy import Policy
+from forewarn.response.recovery.recovery_state import CheckpointSaved
 from forewarn.response.state.action import Action
 from forewarn.response.state.blocker import Blocker, BlockerKind
 from forewarn.response.state.clock_readings import ClockReadings
@@ -381,10 +387,17 @@ class Responder:
         notices = job_notices(pairs, self.ledger.open_actions(), blocks, situation)
         if self.site.notices is not None:
             write_notices(self.site.notices, notices)
+            jobs = {job for machine in situation.fleet.values() for job in machine.jobs}
+            record_answers(self.site.notices, sorted(jobs), partial(self._record_answer, situation))
         try:
             self.driver.publish({notice.job: notice_text(notice) for notice in notices})
         except DriverError as error:
             note(f"notices to jobs were not published, will retry ({error})")
+
+    def _record_answer(self, situation: Situation, job: str, step: int | None) -> None:
+        """Record that a job saved a checkpoint when it was asked to, or did not."""
+        saved = CheckpointSaved(situation.now, step)
+        record_events(self.ledger, job, [saved], who=job)
 
     def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
         """Merge incidents of one event on many machines into a shared incident."""

@@ -14,10 +14,10 @@ from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, Diagnosis
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.recovery_log import read_events
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
 from forewarn.pipelines.recovery.crash_evidence import crash_by_verdict
-from forewarn.pipelines.recovery.recovery_log import read_events
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.response.recovery.job_crash import FaultOrigin
 from forewarn.response.recovery.recovery_state import RungBegun
@@ -172,7 +172,7 @@ def test_killed_call_is_repeated(
     with monkeypatch.context() as patch:
         target = {
             "add_block": "forewarn.pipelines.incidents.ledger.ledger.Ledger.add_block",
-            "decide_once": "forewarn.pipelines.recovery.recovery_log.decide_once",
+            "decide_once": "forewarn.pipelines.incidents.ledger.recovery_log.decide_once",
         }[killed_in]
         patch.setattr(target, _kill)
         assert main([*command, "--begin"]) == 130

@@ -13,9 +13,11 @@ from tests.pipelines.incidents.loop.test_responder import CONFIG, Rig, make_rig
 
 from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.incidents.api.manual_actions import Operator
+from forewarn.pipelines.incidents.ledger.recovery_log import read_events
 from forewarn.pipelines.incidents.loop.notice_folder import write_notices
 from forewarn.pipelines.incidents.schedulers.driver import JobExclusions
 from forewarn.response.follow_up.job_notices import JobNotice
+from forewarn.response.recovery.recovery_state import CheckpointSaved
 from forewarn.response.state.job_block import JobBlock
 from forewarn.response.state.machine import ServiceState
 from forewarn.response.state.step import DrainMode
@@ -132,6 +134,34 @@ def test_unwritable_folder_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "file").touch()
     write_notices(tmp_path / "file", [JobNotice("17", ())])
     assert "notices to jobs were not written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", [1200, None])
+def test_answer_goes_to_the_ledger_once(rig: Rig, tmp_path: Path, step: int | None) -> None:
+    rig.report("xid 79")
+    rig.once(20)
+    notice = runpy.run_path(str(EXAMPLE))["Notice"](str(tmp_path / "notices"), "17")
+    assert notice.asks_to_save()
+    notice.answer(step)
+    (tmp_path / "notices" / "99.answer").write_text('{"step": 1}')  # of no running job
+    for _ in range(2):
+        rig.once(1)
+    events = read_events(rig.ledger, ["17", "99"])
+    assert [event.step for event in events if isinstance(event, CheckpointSaved)] == [step]
+    assert [path.name for path in (tmp_path / "notices").glob("*.answer")] == ["99.answer"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"step": -1}', '{"step": true}', "{}", "x" * 2000])
+def test_unreadable_answer_is_a_note(
+    rig: Rig, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notices").mkdir(exist_ok=True)
+    path = tmp_path / "notices" / "17.answer"
+    path.write_text(text)
+    rig.once(1)
+    assert "an answer of job 17 cannot be read" in capsys.readouterr().err
+    assert read_events(rig.ledger, ["17"]) == []
+    assert path.exists()
 
 
 def test_example_saves_once_per_notice(tmp_path: Path) -> None:
