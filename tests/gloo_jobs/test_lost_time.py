@@ -13,7 +13,12 @@ import pytest
 from tests.conftest import skip_or_fail
 from tests.gloo_jobs.torch_environment import torch_programs
 
+from forewarn.pipelines.config.respond_tables import RecoveryTable
+from forewarn.pipelines.incidents.replay.policy_file import load_policy
 from forewarn.pipelines.recovery.lost_job import lost_by_job
+from forewarn.pipelines.recovery.recovery_advice import advise_recovery
+from forewarn.pipelines.recovery.recovery_site import RecoverySite
+from forewarn.pipelines.runtime.timestamps import parse_moment
 
 pytestmark = pytest.mark.gloo
 WORKER = Path(__file__).with_name("restarting_worker.py")
@@ -71,5 +76,11 @@ def test_accounts_agree_with_the_job_within_a_step(fault: str, tmp_path: Path) -
     assert seconds["save"] == pytest.approx(truth["save"], abs=longest)
     [interruption] = report["interruptions"]
     assert interruption["rung"] == "restart"
+    site = RecoverySite(RecoveryTable(), load_policy())
+    moments = (parse_moment(interruption["at"]), parse_moment(report["end"]))
+    plans = [advise_recovery(job, runs, site, at=at) for at in moments]
+    assert [plan["state"] for plan in plans] == ["under_way", "training"]
+    assert (plans[0]["rung"], plans[0]["next_rung"]) == ("restart", "requeue")
+    assert plans[1]["furthest_saved"] > plans[0]["furthest_saved"]
     if fault == "hang":  # until gloo's time-out
         assert 10 < interruption["seconds"]["detect"] < 60
