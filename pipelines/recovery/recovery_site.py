@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from forewarn.features.time_units import DAY, MINUTE, Nanoseconds
 from forewarn.pipelines.config.respond_tables import RecoveryTable
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
+from forewarn.pipelines.runtime.alerts import note_alert
 from forewarn.response.policy.fault_level import BlockScope
 from forewarn.response.policy.policy import Policy
 from forewarn.response.recovery.job_crash import JobCrash, NoSpare
@@ -21,6 +23,7 @@ from forewarn.response.state.rung import Rung
 
 if TYPE_CHECKING:
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
+    from forewarn.pipelines.incidents.loop.loop_alerts import LoopAlerts
 
 __all__ = ["RecoverySite", "recovery_site", "rung_to_record"]
 
@@ -41,12 +44,15 @@ class RecoverySite:
     spares : int or None
         Machines that could replace one; None if unknown.
     ledger : Ledger or None
+    alerts : LoopAlerts or None
+        Tells a person that a job stops.
     """
 
     table: RecoveryTable
     policy: Policy
     spares: int | None = None
     ledger: Ledger | None = None
+    alerts: LoopAlerts | None = None
 
     def recorded(self, names: Collection[str]) -> list[RecoveryEvent]:
         """Return the events of a job that the ledger has."""
@@ -105,7 +111,11 @@ class RecoverySite:
                 yield RungBegun(now, rung)
 
         decide_once(self.ledger, job, names, decide, who=_WHO)
-        return results[-1]
+        state, planned = results[-1]
+        if self.alerts is not None:
+            text = f"job {job} stops: {planned.reason}" if planned.state is PlanState.STOP else ""
+            self.alerts.raise_new({f"recovery of job {job}": text}, now)
+        return state, planned
 
 
 def rung_to_record(plan: RecoveryPlan) -> Rung | None:
@@ -143,15 +153,18 @@ def recovery_site(
 
     Raises
     ------
-    SettingsError, LedgerError
-        If the configuration, the policy or the ledger cannot be read.
+    SettingsError, LedgerError, InputError
+        If the configuration, the policy, a receiver or the ledger cannot be read.
     """
     if config is None:
         yield RecoverySite(RecoveryTable(), load_policy(), spares)
         return
+    from forewarn.pipelines.incidents.loop.loop_alerts import LoopAlerts
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
     site = ResponseSite.from_config(config)
     opened = site.ledger() if writes else site.ledger_to_look_at()
     with opened as ledger:
-        yield RecoverySite(site.table.recovery, site.policy(), spares, ledger)
+        messages = site.messages(ledger, os.environ) if writes else None
+        alerts = LoopAlerts(ledger, note_alert, messages) if writes else None
+        yield RecoverySite(site.table.recovery, site.policy(), spares, ledger, alerts)

@@ -136,6 +136,24 @@ def test_begin_is_recorded_once(advise: Advise, config: Path) -> None:
     assert [event.rung for event in begun] == [Rung.REQUEUE]
 
 
+def test_job_without_a_retry_stops_and_tells_a_person_once(
+    advise: Advise, job: Path, runs: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config.parent / "site.toml").write_text("[ladder]\nretries = 0\n")
+    config.write_text('[respond]\npolicy = ["site.toml"]\n')
+    words = "no retry is left: 0 restarts saved no step beyond 0"
+    for _ in range(2):
+        line = advise("--config", config, "--begin")
+        assert (line["state"], line["rung"], line["reason"]) == ("stop", None, words)
+        assert not line["recorded"]
+    with ResponseSite.from_config(config).ledger() as ledger:
+        assert ledger.last_note("alert", "recovery of job 42") == f"job 42 stops: {words}"
+        assert [note.act for note in ledger.notes()].count("alert") == 1
+    options = ("--config", str(config), "--at", "2026-03-01T11:00")
+    assert main(["advise", "recovery", "--job", str(job), "--runs", str(runs), *options]) == 0
+    assert f"Stop it, and look into the cause: {words}." in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def suspect(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a job in which one rank was killed; its log is all that is known of its allocation."""
