@@ -30,6 +30,7 @@ from forewarn.response.policy.policy_rule import (
     Rule,
     SeverityDefault,
     XidRule,
+    code_in_cause,
     xid_code,
 )
 from forewarn.response.state.action import Action
@@ -209,6 +210,14 @@ class Policy:
             mode=rule.mode or self.standards[severity].mode or DrainMode.FINISH,
             confirmed_by=frozenset(),
         )
+
+    def level(self, cause: str) -> FaultLevel | None:
+        """Return the level of a cause before it escalates; None if its rule names none."""
+        xid = self.xids.get(code_in_cause(cause) or 0)
+        if xid is not None:
+            return xid.rule.level
+        name = cause.rpartition(" ")[2] if cause.startswith(f"{GPU_ERROR} ") else ""
+        return MINDCLUSTER_NAMES.get(name)
 
     def bounded(self, rule: Rule, kind: FindingKind) -> Rule:
         """Return a rule with at least the step of its severity, within the bound of its evidence.

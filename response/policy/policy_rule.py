@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "SeverityDefault",
     "XidRule",
+    "code_in_cause",
     "xid_code",
 ]
 
@@ -185,10 +186,11 @@ def xid_code(finding: Finding) -> int | None:
     >>> xid_code(Finding("records", "1", FindingKind.XID, "xid 79", "node-1", at, until))
     79
     """
-    return _code_in(finding.cause) if finding.kind is FindingKind.XID else None
+    return code_in_cause(finding.cause) if finding.kind is FindingKind.XID else None
 
 
 @lru_cache(maxsize=1024)
-def _code_in(cause: str) -> int | None:
+def code_in_cause(cause: str) -> int | None:
+    """Return the code in the cause of an Xid finding, such as 79 of `xid 79`; None if not one."""
     number = cause.removeprefix("xid ")
     return int(number) if number.isascii() and number.isdigit() else None

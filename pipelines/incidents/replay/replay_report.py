@@ -107,7 +107,8 @@ class ReplayReport:
         """Yield one object per decision, then the summary."""
         judged = {drain.taken.action.id: drain.judged for drain in self.drains}
         for row in self.rows:
-            yield _to_json(row, judged)
+            level = self.rules.policy.level(row.cause)
+            yield _to_json(row, judged) | {"level": None if level is None else str(level)}
         yield self.summary()
 
     def summary(self) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def test_json_lists_decisions_then_summary(records: Path, replayed: Replay) -> N
         ("node-2", "xid 119", "reset"),
         ("node-3", "xid 31", "tell"),
     ]
+    levels = [decision["level"] for decision in decisions]
+    assert levels == ["isolate", "isolate", "gpu_reset", "gpu_reset", "process_restart"]
     assert summary["summary"] == "would have drained 2 machines: 1 right, at most 1 at once"
     assert (summary["machines"], summary["failures"]) == (4, 1)
     assert summary["drain_every_xid"]["drains"] == 3
