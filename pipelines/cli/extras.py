@@ -16,6 +16,7 @@ __all__ = ["MissingExtraError", "extra_modules", "missing_extra", "require_extra
 _MODULES = {
     "apache-airflow": "airflow",
     "google-re2": "re2",
+    "pyyaml": "yaml",
     "scikit-learn": "sklearn",
     "tensorflow-cpu": "tensorflow",
 }
