@@ -9,6 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forewarn.pipelines.cli.inspection_results import (
+    add_accept,
+    add_checks,
+    add_forms,
+    add_judge,
+    add_plan,
+)
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -32,6 +39,10 @@ def add_inspect(commands: Commands) -> None:
     _add_run(parts)
     _add_precheck(parts)
     _add_superbench(parts)
+    add_judge(parts)
+    add_accept(parts)
+    add_plan(parts)
+    add_forms(parts)
 
 
 def _add_run(parts: Commands) -> None:
@@ -229,14 +240,7 @@ def add_set(command: Parser) -> None:
         metavar="NAME",
         help="quick, accept, weekly, burn_in, suspect:CATEGORY, full, or a set of the site",
     )
-    command.add_argument(
-        "--checks",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="TOML of [check.NAME]: changes of shipped checks, and more checks (several times)",
-    )
+    add_checks(command)
 
 
 def duration_argument(text: str) -> float:

@@ -59,6 +59,7 @@ _COMMAND_MODULES = {
     "blocks": ("blocks", "add_blocks"),
     "ack": ("operator_commands", "add_ack"),
     "outcome": ("operator_commands", "add_outcome"),
+    "repairs": ("repairs", "add_repairs"),
     "switch": ("operator_commands", "add_switch"),
     "messages": ("messages", "add_messages"),
     "policy": ("policy", "add_policy"),

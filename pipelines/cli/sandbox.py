@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from forewarn.pipelines.cli.diagnosis import add_simulate_job
+from forewarn.pipelines.cli.inspection_results import add_checks
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -64,6 +65,7 @@ def add_simulate(commands: Commands) -> None:
     add_out(command)
     _fleet_options(command, 500, 45)
     _add_incidents(kinds)
+    _add_inspections(kinds)
     add_simulate_job(kinds)
     add_simulate_recovery(kinds)
 
@@ -108,6 +110,37 @@ def _simulate_incidents(args: argparse.Namespace) -> int:
     simulate_incidents_to(args.out, **counts, seed=args.seed, vary=args.vary)
     config = f", {args.out}/detect.toml" if args.vary else ""
     write_line(f"wrote {args.out}/train, {args.out}/pulls{config} and {args.out}/truth.csv")
+    return 0
+
+
+def _add_inspections(kinds: Commands) -> None:
+    command = add_command(
+        kinds,
+        "inspections",
+        _simulate_inspections,
+        "simulate two weekly runs of checks on machines, some with a defect",
+        "forewarn simulate inspections --out /tmp/inspections --machines 40 --seed 1",
+    )
+    add_out(command)
+    for name, least, default in (("machines", 1, 40), ("defects", 0, 8)):
+        command.add_argument(
+            f"--{name}",
+            type=integer_at_least(least, 5000),
+            default=default,
+            metavar="N",
+            help=f"{name} (default: {default})",
+        )
+    add_checks(command)
+    add_seed(command)
+
+
+def _simulate_inspections(args: argparse.Namespace) -> int:
+    from forewarn.pipelines.inspection.check_files import load_checks
+    from forewarn.pipelines.sandbox.simulate_inspections import simulate_inspections_to
+
+    counts = {"n_machines": args.machines, "n_defects": args.defects}
+    simulate_inspections_to(args.out, load_checks(args.checks), **counts, seed=args.seed)
+    write_line(f"wrote {args.out}/results and {args.out}/truth.csv")
     return 0
 
 

@@ -35,6 +35,7 @@ def add_study(commands: Commands) -> None:
     _add_study_several(parts)
     _add_study_thresholds(parts)
     _add_study_response(parts)
+    _add_study_inspection(parts)
     add_diagnosis_studies(parts)
     add_study_prediction(parts)
     add_study_recovery(parts)
@@ -249,6 +250,48 @@ def _shares(text: str) -> tuple[float, ...]:
     if not all(0.0 <= share <= 1.0 for share in shares):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected shares such as 0,0.1,0.5")
     return shares
+
+
+def _add_study_inspection(parts: Commands) -> None:
+    command = add_command(
+        parts,
+        "inspection",
+        _study_inspection,
+        "compare which machines to inspect: none, all monthly, at random, oldest first, by the "
+        "at-risk list, and an oracle, at equal node-hours",
+        "forewarn study inspection --machines 500 --days 180 --seeds 5 --separation 2",
+        extra="server",
+    )
+    for name, least, default in (("machines", 50, 500), ("days", 30, 180), ("seeds", 1, 5)):
+        command.add_argument(
+            f"--{name}",
+            type=integer_at_least(least, 5000),
+            default=default,
+            metavar="N",
+            help=f"({default})",
+        )
+    command.add_argument(
+        "--separation",
+        type=float,
+        default=2.0,
+        metavar="D",
+        help="deviations by which the list's score of a defect exceeds that of others; 0: it knows "
+        "nothing (2)",
+    )
+    add_json(command, "print one JSON object a strategy and seed on stdout")
+
+
+def _study_inspection(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from forewarn.evaluation.simulation.inspections.inspected_fleet import FleetRates
+    from forewarn.pipelines.studies.inspection_study import report_lines, run_study
+
+    rates = FleetRates(machines=args.machines, separation=args.separation)
+    rows = run_study(range(1, args.seeds + 1), rates=rates, days=args.days)
+    for line in (asdict(row) for row in rows) if args.json else report_lines(rows):
+        print(json.dumps(line) if args.json else line)
+    return 0
 
 
 def _study_response(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import Final
 
 from forewarn.pipelines.metrics.metric import Metric, counter, gauge, histogram
 from forewarn.response.policy.cause_group import CauseGroup
+from forewarn.response.repair.repair_case import RepairStage
 from forewarn.response.state.blocker import BlockerKind
 
 __all__ = [
@@ -62,6 +63,9 @@ __all__ = [
     "PERSON_WAIT",
     "POOL_MODE",
     "REFUSED",
+    "REPAIR_AGE",
+    "REPAIR_CASES",
+    "REPEAT_OFFENDERS",
     "RETRAIN_PROMOTED",
     "RETRAIN_TIME",
     "REVIEW_EXPECTED",
@@ -84,6 +88,8 @@ _BLOCKERS: Final = tuple(map(str, BlockerKind))
 _CAUSES: Final = tuple(map(str, CauseGroup))
 _OPEN_STATES: Final = ("intended", "sent", "holding", "drained", "releasing")
 _STEPS: Final = ("tell", "avoid", "drain", "check", "reset", "restart", "replace")
+
+_STAGES = tuple(stage.value for stage in RepairStage if stage is not RepairStage.RETURNED)
 
 # --- respond --------------------------------------------------------------------------------------
 
@@ -265,7 +271,7 @@ COLLECTOR_REFUSED: Final = counter(
 JOB_SUCCESS_TIME: Final = gauge(
     "forewarn_job_success_time_seconds",
     "When a job last ended without an error, seconds since 1970 UTC.",
-    job=("score", "review", "retrain", "ingest", "compact"),
+    job=("score", "review", "retrain", "ingest", "compact", "repairs"),
 )
 LIST_TIME: Final = gauge(
     "forewarn_list_time_seconds", "Time of the newest at-risk list, seconds since 1970 UTC."
@@ -338,6 +344,20 @@ COMPACTED_DATES: Final = gauge(
     "forewarn_compact_dates", "Dates that the last run of `compact` rewrote."
 )
 
+REPAIR_CASES: Final = gauge(
+    "forewarn_repair_cases", "Machines in repair, by the stage they have reached.", stage=_STAGES
+)
+REPAIR_AGE: Final = gauge(
+    "forewarn_repair_oldest_stage_seconds",
+    "How long the oldest case has been in each stage, 0 without one.",
+    stage=_STAGES,
+)
+REPEAT_OFFENDERS: Final = gauge(
+    "forewarn_repair_repeat_offenders",
+    "Machines, slots and serials with three incidents in 28 days, or two after a return.",
+    kind=("machine", "slot", "serial"),
+)
+
 SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
     "respond": (
         *(
@@ -371,5 +391,6 @@ SOURCES: Final[Mapping[str, tuple[Metric, ...]]] = {
     "retrain": (JOB_SUCCESS_TIME, RETRAIN_TIME, RETRAIN_PROMOTED),
     "ingest": (JOB_SUCCESS_TIME, INGESTED_READINGS, INGESTED_EVENTS, INGESTED_FAILURES),
     "compact": (JOB_SUCCESS_TIME, COMPACTED_DATES),
+    "repairs": (JOB_SUCCESS_TIME, REPAIR_CASES, REPAIR_AGE, REPEAT_OFFENDERS),
 }
 """Metrics of each source: two servers, and the jobs by their command."""

@@ -51,6 +51,7 @@ def decide_release(
     settings: ResponseSettings,
     now: Nanoseconds,
     succeeded: Nanoseconds | None = None,
+    offence: str | None = None,
 ) -> Release | None:
     """Return how to release a confirmed action; None while it continues.
 
@@ -66,11 +67,14 @@ def decide_release(
         Nanoseconds since 1970 UTC.
     succeeded : int or None, optional
         When the step for which the machine was drained was carried out with success.
+    offence : str or None, optional
+        Why the machine is a repeat offender, which no passed check returns.
     """
     if action.state not in (ActionState.HOLDING, ActionState.DRAINED):
         return None
     if succeeded is not None and action.state is ActionState.DRAINED:
-        return _release_by_check(action, check, "the step was carried out", since=succeeded)
+        release = _release_by_check(action, check, "the step was carried out", since=succeeded)
+        return _unless_offender(release, offence)
     over = release_due_at(action, incident)
     if over is not None and now < over:
         return None
@@ -79,8 +83,15 @@ def decide_release(
     if over is not None:
         return _release_prediction(action, check, settings)
     if action.step is Step.CHECK and action.state is ActionState.DRAINED:
-        return _release_by_check(action, check, "drained for a check")
+        return _unless_offender(_release_by_check(action, check, "drained for a check"), offence)
     return None
+
+
+def _unless_offender(release: Release, offence: str | None) -> Release:
+    """Keep a repeat offender out until its board is swapped, or a person returns it by name."""
+    if release.way is not ReleaseMethod.UNDO or offence is None:
+        return release
+    return Release(ReleaseMethod.KEEP, f"repeat offender, {offence}: a person has to return it")
 
 
 def release_due_at(action: Action, incident: Incident) -> Nanoseconds | None:

@@ -18,11 +18,13 @@ from forewarn.pipelines.incidents.loop.check_process import (
 )
 from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
+from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError
 from forewarn.pipelines.runtime.progress import note
 from forewarn.response.follow_up.outcome_assessment import GroundTruth, assess_outcome, can_close
 from forewarn.response.follow_up.release import CheckVerdict, ReleaseMethod, decide_release
 from forewarn.response.follow_up.step_progress import succeeded_at
+from forewarn.response.repair.repeat_offenders import offender_text
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.incident import Incident, IncidentState
 from forewarn.response.state.response_settings import ResponseSettings
@@ -66,10 +68,16 @@ class IncidentCloser:
     def release(self, action: Action, incident: Incident, now: Nanoseconds) -> None:
         """Return a machine to service if its action is over, after the site check."""
         changes = read_changes(self.ledger, action.id) if action.step in REMEDIES else []
+        check = last_check(self.ledger, action.id)
+        offence = None
+        if check is not None and check.passed:
+            cases = read_repair_cases(self.ledger, now, action.machine)
+            offence = offender_text(action.machine, cases, now)
         decision = decide_release(
             action,
             incident,
-            check=last_check(self.ledger, action.id),
+            check=check,
+            offence=offence,
             settings=self.settings,
             now=now,
             succeeded=succeeded_at(changes),

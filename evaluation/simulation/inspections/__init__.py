@@ -1,0 +1,1 @@
+"""Simulated machines with defects that inspections can find before jobs meet them."""

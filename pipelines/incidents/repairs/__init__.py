@@ -1,0 +1,1 @@
+"""Repair cases out of the ledger: report, page, tickets and evidence."""

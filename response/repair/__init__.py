@@ -1,0 +1,1 @@
+"""Repair cases: where machines are in repair, which come back, and board told from chassis."""

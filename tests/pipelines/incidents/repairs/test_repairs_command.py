@@ -1,0 +1,183 @@
+"""`forewarn repairs`: cases out of a ledger, tickets, evidence, the page and the metrics."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
+from forewarn.response.repair.repair_case import RepairStage
+from forewarn.response.state.action import Action, ActionState
+from forewarn.response.state.finding import Finding
+from forewarn.response.state.incident import IncidentState
+from forewarn.response.state.step import Step
+
+START = 1_740_000_000 * 10**9
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    (tmp_path / "metrics").mkdir()
+    file = tmp_path / "forewarn.toml"
+    file.write_text('[site]\nmetrics = "metrics"\n[respond]\nledger = "sqlite:///ledger.db"\n')
+    return file
+
+
+@pytest.fixture
+def site_ledger(site: Path) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{site.parent / 'ledger.db'}") as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def repair(
+    site_ledger: Ledger, finding: Callable[..., Finding], action: Callable[..., Action]
+) -> Callable[..., int]:
+    """Return a function that drains a machine, and returns it if told when."""
+
+    def make(day: int, *changes: tuple[ActionState, str], machine: str = "m1") -> int:
+        at = START + day * DAY
+        fields = {"gpu_serial": "s1", "evidence": {"slot": 3}, "valid_until": at + DAY}
+        ledger = site_ledger
+        ledger.record_findings([finding(f"x{day}", machine, at, **fields)], now=Nanoseconds(at))
+        (incident,) = ledger.incidents(machine=machine, limit=1)
+        made = ledger.act(
+            action(incident.id, machine, at + HOUR, gpu_serial="s1", step=Step.REPLACE),
+            lambda _: None,
+        )
+        states = [(s, "") for s in (ActionState.SENT, ActionState.HOLDING, ActionState.DRAINED)]
+        for number, (state, detail) in enumerate([*states, *changes]):
+            now = Nanoseconds(at + (2 + number) * HOUR)
+            assert isinstance(made, Action)
+            made = ledger.advance(made, state, now=now, detail=detail)
+        if changes and changes[-1][0] is ActionState.RELEASED:
+            ledger.end_incident(incident.id, IncidentState.CLOSED, now=now, who="f", why="")
+        return incident.id
+
+    return make
+
+
+DRAINED, RELEASED = ActionState.DRAINED, ActionState.RELEASED
+REPAIRED = (
+    (DRAINED, "replace begun: by /opt/swap"),
+    (DRAINED, "replace succeeded: new board"),
+    (DRAINED, "check passed: ok"),
+    (RELEASED, "the check passed"),
+)
+
+
+def report(capsys: pytest.CaptureFixture[str], site: Path, *options: str) -> dict[str, Any]:
+    assert main(["repairs", "--config", str(site), "--json", *options]) == 0
+    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return content
+
+
+def test_case_is_read_from_actions(site_ledger: Ledger, repair: Callable[..., int]) -> None:
+    number = repair(0, *REPAIRED)
+    (case,) = read_repair_cases(site_ledger, Nanoseconds(START + 9 * DAY))
+    hours = {stage.value: (at - START) / HOUR for stage, at in case.stages.items()}
+    assert hours == {"detected": 0, "drained": 4, "swapped": 6, "accepted": 7, "returned": 8}
+    assert (case.number, case.gpu_serials, case.slots) == (number, ("s1",), ("3",))
+    assert case.missing == (RepairStage.EVIDENCE, RepairStage.TICKET)
+
+
+def test_recorded_stages_and_offenders_are_reported(
+    site: Path, repair: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = [repair(day, (RELEASED, "ok")) for day in (0, 5)] + [repair(10)]
+    record = ["repairs", "--config", str(site), "--case", str(numbers[-1]), "--record"]
+    assert main([*record, "ticket", "--detail", "OPS-1"]) == 0
+    capsys.readouterr()
+    content = report(capsys, site)
+    (case,) = content["cases"]
+    assert (case["stage"], case["ticket"], case["missing"]) == ("ticket", "OPS-1", ["evidence"])
+    assert content["ended"] == 2
+    assert len(report(capsys, site, "--all")["cases"]) == 3
+    # Offences are of the last 28 days; those of this test are long ago.
+    assert content["offenders"] == []
+    metrics = (site.parent / "metrics" / "forewarn_repairs.prom").read_text()
+    assert 'forewarn_repair_cases{stage="ticket"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    ("form", "path"),
+    [
+        ("webhook", ("case", "machine")),
+        ("servicenow", ("cmdb_ci",)),
+        ("jira", ("fields", "summary")),
+    ],
+)
+def test_tickets_name_the_machine(
+    site: Path,
+    repair: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    form: str,
+    path: tuple[str, ...],
+) -> None:
+    number = repair(0)
+    assert main(["repairs", "--config", str(site), "--case", str(number), "--ticket", form]) == 0
+    value: Any = json.loads(capsys.readouterr().out)
+    for key in path:
+        value = value[key]
+    assert str(value).startswith("m1")
+
+
+def test_bundle_has_the_evidence_and_is_recorded(
+    site: Path, repair: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = repair(0)
+    extra = site.parent / "dcgmi.json"
+    extra.write_text("{}")
+    out = site.parent / "case.tar.gz"
+    arguments = ["repairs", "--config", str(site), "--case", str(number), "--bundle", str(out)]
+    assert main([*arguments, "--add", str(extra)]) == 0
+    with tarfile.open(out) as archive:
+        assert archive.getnames() == ["case.json", "incidents.json", "files/dcgmi.json"]
+        file = archive.extractfile("incidents.json")
+        assert file is not None
+        assert b"xid 79" in file.read()
+    capsys.readouterr()
+    assert report(capsys, site)["cases"][0]["stage"] == "evidence"
+    assert main([*arguments, "--add", str(extra), "--add", str(extra)]) == 2
+    assert "two files are named 'dcgmi.json'" in capsys.readouterr().err
+
+
+def test_page_lists_the_cases(
+    site: Path, repair: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    repair(0, *REPAIRED)
+    repair(1, machine="m2")
+    page = site.parent / "repairs.html"
+    report(capsys, site, "--all", "--html", str(page))
+    text = page.read_text()
+    assert "1 machine in repair" in text
+    assert "<bdi>m2</bdi>" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--case", "5"], "`--case` needs one of"),
+        (["--ticket", "jira"], "`--case` needs one of"),
+        (["--case", "5", "--ticket", "jira"], "incident 5 has no repair case"),
+        (["--case", "5", "--record", "vendor"], "there is no incident 5"),
+    ],
+)
+def test_bad_options_are_refused(
+    site: Path,
+    repair: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    message: str,
+) -> None:
+    repair(0)
+    assert main(["repairs", "--config", str(site), *options]) == 2
+    assert message in capsys.readouterr().err

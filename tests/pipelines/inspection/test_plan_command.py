@@ -1,0 +1,150 @@
+"""`forewarn inspect plan`: from lists, results and a ledger to machines, with reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from forewarn.features.inspection.check_results import RESULTS
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.response.state.finding import Finding, FindingKind
+
+AT = pd.Timestamp("2025-03-02T00:00:00", tz="UTC")
+CHECKS = """
+[check.gemm]
+command = ["gemm"]
+value = {regex = '(\\d+)', unit = "TFLOP/s"}
+category = "gpu"
+when = ["weekly"]
+timeout = "10min"
+[check.disk]
+command = ["fio"]
+value = {regex = '(\\d+)', unit = "MiB/s"}
+category = "storage"
+when = ["weekly"]
+timeout = "10min"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a list of ten machines, of which m3 is at risk."""
+    (tmp_path / "none.toml").write_text("")
+    monkeypatch.setattr(
+        "forewarn.pipelines.inspection.check_files.SHIPPED_CHECKS", tmp_path / "none.toml"
+    )
+    (tmp_path / "checks.toml").write_text(CHECKS)
+    rows = [
+        {
+            "gpu_serial": f"s{number}",
+            "machine_id": f"m{number // 2}",
+            "probability": 0.3 if number == 7 else 0.001,
+            "flagged": number == 7,
+            "window_end": AT - pd.Timedelta(hours=1),
+            "valid_until": AT + pd.Timedelta(days=1),
+        }
+        for number in range(20)
+    ]
+    folder = tmp_path / "lists" / "date=2025-03-01"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pandas(pd.DataFrame(rows)), folder / "at_risk.parquet")
+    return tmp_path
+
+
+def plan(site: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    words = ["--at-risk", str(site / "lists"), "--checks", str(site / "checks.toml")]
+    arguments = ["inspect", "plan", *words, "--at", "2025-03-02", "--json", *options]
+    assert main(arguments) == 0
+    content: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return content
+
+
+def test_machine_at_risk_comes_first_with_its_reason(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = plan(site, capsys, "--budget", "1h")
+    assert made["machines"] == 10
+    first = made["lines"][0]
+    assert (first["machine"], first["checks"][0]) == ("m3", "gemm")
+    assert first["reason"].startswith("at risk (30.1%)")
+    assert made["planned_hours"] <= 1.0
+
+
+def test_default_budget_is_one_percent_of_a_week(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan(site, capsys)["budget_hours"] == pytest.approx(0.01 * 168 * 10)
+
+
+def test_machine_of_a_large_job_is_worth_more(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = plan(site, capsys, "--budget", "40min", "--job", "m[5-8],x[1-100]")
+    assert made["lines"][0]["machine"] in {"m5", "m6", "m7", "m8"}
+    assert "before a job of 104 machines" in made["lines"][0]["reason"]
+
+
+def write_results(path: Path) -> None:
+    rows = [
+        {
+            **dict.fromkeys(RESULTS.names),
+            "timestamp": AT - pd.Timedelta(hours=2) + pd.Timedelta(seconds=number),
+            **{"machine": machine, "check": "gemm", "run": "1", "value": 1.0, "unit": "TFLOP/s"},
+            **{"status": "ok", "seconds": 60.0, "set": "weekly"},
+        }
+        for machine in ("m3", "m4")
+        for number in range(2)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, RESULTS), path)
+
+
+def test_past_results_tell_minutes_and_what_is_new(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(site / "results.parquet")
+    options = ["--results", str(site / "results.parquet"), "--budget", "20h", "--most", "20"]
+    lines = {row["machine"]: row for row in plan(site, capsys, *options)["lines"]}
+    assert "never inspected" in lines["m1"]["reason"]
+    assert "never inspected" not in lines["m3"]["reason"]
+    assert lines["m1"]["minutes"] == pytest.approx(2.0 + 10.0)
+
+
+def test_ledger_tells_of_incidents(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = site / "forewarn.toml"
+    config.write_text('[respond]\nledger = "sqlite:///ledger.db"\n')
+    at = Nanoseconds(int(AT.value) - 3 * DAY)
+    finding = Finding(
+        *("records", "x", FindingKind.XID, "xid 79", "m6", at, Nanoseconds(at + HOUR))
+    )
+    with Ledger.open(f"sqlite:///{site / 'ledger.db'}") as ledger:
+        ledger.record_findings([finding], now=at)
+    lines = plan(site, capsys, "--config", str(config), "--budget", "20h")["lines"]
+    assert "xid 79" in next(row["reason"] for row in lines if row["machine"] == "m6")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--budget", "much"], "expected a duration"),
+        (["--job", "m[3-1]"], "--job"),
+        (["--at-risk", "nothing"], "holds no list"),
+    ],
+)
+def test_bad_options_are_refused(
+    site: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    words = ["inspect", "plan", "--at-risk", str(site / "lists"), "--at", "2025-03-02"]
+    try:
+        code = main([*words, *options])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err
