@@ -156,6 +156,7 @@ class RespondTable(StrictTable):
     records: str = ""
     verdicts: str = ""
     diagnoses: tuple[str, ...] = ()
+    inspections: str = ""
     job_folder: str = ""
     notices: str = ""
     diagnosis_timeout: Duration = parse_duration("5min")

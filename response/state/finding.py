@@ -89,7 +89,8 @@ class Finding:
     Attributes
     ----------
     source : str
-        `at_risk`, `detect`, `diagnose`, `nodes`, `records`, `slurm`, or the name of a token.
+        `at_risk`, `detect`, `diagnose`, `nodes`, `inspection`, `records`, `slurm`, or the name of a
+        token.
     id : str
         Name that the source gives it. A repeat has the same id.
     kind : FindingKind

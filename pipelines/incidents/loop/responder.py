@@ -202,6 +202,7 @@ class Responder:
             lists=self.site.lists,
             verdicts=self.site.verdicts,
             diagnoses=self.site.diagnoses,
+            inspections=self.site.inspections,
             read=self.ledger.last_heartbeat(EVENTS_CURSOR),
             now=now,
         )

@@ -114,6 +114,11 @@ class ResponseSite:
         return [*(self.folder / name for name in self.table.diagnoses), self.own_diagnoses]
 
     @property
+    def inspections(self) -> Path | None:
+        """File of judged inspections, if configured."""
+        return self.folder / self.table.inspections if self.table.inspections else None
+
+    @property
     def notices(self) -> Path | None:
         """Folder of notices to jobs, if configured."""
         return self.folder / self.table.notices if self.table.notices else None

@@ -26,6 +26,7 @@ from forewarn.pipelines.incidents.sources.event_findings import (
     event_findings,
     read_events,
 )
+from forewarn.pipelines.incidents.sources.inspection_findings import inspection_findings
 from forewarn.pipelines.incidents.sources.list_findings import PastList, read_list
 from forewarn.pipelines.incidents.sources.verdict_findings import verdict_findings
 from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW
@@ -82,6 +83,7 @@ def gather_findings(
     lists: Path,
     verdicts: Path | None,
     diagnoses: Sequence[Path] = (),
+    inspections: Path | None = None,
     read: Nanoseconds | None,
     now: Nanoseconds,
 ) -> GatheredFindings:
@@ -97,6 +99,8 @@ def gather_findings(
         File of a detector's verdicts.
     diagnoses : sequence of Path
         Files, and folders of files, of verdicts of `forewarn diagnose`.
+    inspections : Path or None
+        File of judged inspections.
     read : int or None
         Time up to which events were read before.
     now : int
@@ -106,12 +110,14 @@ def gather_findings(
     events = _readable(lambda: _events(records, policy, read, now))
     stated = _readable(lambda: _verdicts(verdicts, now))
     diagnosed = _diagnoses(diagnoses, now)
+    judged = _readable(lambda: _inspections(inspections, policy, now))
     newest = max((item.known_at for item in events if item.known_at <= now), default=read)
     return GatheredFindings(
         statements=[
             *(f for past in recent for f in _findings(past) if f.valid(now)),
             *stated,
             *diagnosis_findings(diagnosed, policy),
+            *judged,
         ],
         events=[item.finding for item in events],
         diagnoses=tuple(diagnosed),
@@ -131,6 +137,13 @@ def _readable(read: Callable[[], list[Item]]) -> list[Item]:
 
 def _note_skipped(error: Exception) -> None:
     note(f"source skipped: {error}")
+
+
+def _inspections(path: Path | None, policy: Policy, now: Nanoseconds) -> list[Finding]:
+    """Return what judged inspections say; a file that is not there yet says nothing."""
+    if path is None or not path.exists():
+        return []
+    return [f for f in inspection_findings(path, policy) if f.at <= now and f.valid(now)]
 
 
 def _lists(folder: Path, now: Nanoseconds) -> list[PastList]:
