@@ -98,7 +98,7 @@ def add_accept(verbs: Commands) -> None:
         _accept,
         "decide whether a machine may work, and write its certificate; exit code 0 passed, 1 "
         "failed, 3 incomplete",
-        "forewarn inspect accept --machine node-17 --results results --out accepted\n"
+        "forewarn inspect accept --machine node-17 --run --results results --out accepted\n"
         "  forewarn inspect accept --machine node-17 --results results --out accepted "
         "--after repair:memory",
     )
@@ -111,6 +111,12 @@ def add_accept(verbs: Commands) -> None:
         help="results of the machine, and of others as the reference",
     )
     add_out(command, "folder of certificates")
+    command.add_argument(
+        "--run",
+        dest="measure",
+        action="store_true",
+        help="first run the sets quick and accept and the burn-in on this machine, into RESULTS",
+    )
     command.add_argument(
         "--after",
         type=_occasion,
@@ -170,7 +176,11 @@ def _accept(args: argparse.Namespace) -> int:
 
 def _certificate(args: argparse.Namespace) -> dict[str, Any]:
     from forewarn.features.duration import parse_duration
-    from forewarn.pipelines.inspection.certificate import AcceptanceRequest, accept_machine
+    from forewarn.pipelines.inspection.certificate import (
+        AcceptanceRequest,
+        accept_machine,
+        run_checks,
+    )
     from forewarn.pipelines.inspection.check_files import load_checks
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.response.inspection.acceptance import Occasion
@@ -181,7 +191,10 @@ def _certificate(args: argparse.Namespace) -> dict[str, Any]:
     request = AcceptanceRequest(
         args.machine, args.results, args.out, Occasion(name), category, Nanoseconds(since), now
     )
-    return accept_machine(request, load_checks(args.checks))
+    checks = load_checks(args.checks)
+    if args.measure:
+        run_checks(request, checks)
+    return accept_machine(request, checks)
 
 
 def add_plan(verbs: Commands) -> None:

@@ -19,6 +19,8 @@ from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.features.time_units import HOUR, SECOND, Nanoseconds
 from forewarn.models.inspection.judgement import judge
 from forewarn.models.inspection.result_groups import hardware_of
+from forewarn.pipelines.inspection.check_files import select_checks
+from forewarn.pipelines.inspection.inspection_run import Inspection, inspect_machine
 from forewarn.pipelines.inspection.judge_report import unit_row
 from forewarn.pipelines.inspection.stored_results import (
     ACCEPTED_FILE,
@@ -41,7 +43,7 @@ from forewarn.response.inspection.acceptance import (
     required_checks,
 )
 
-__all__ = ["AcceptanceRequest", "accept_machine", "certificate_lines"]
+__all__ = ["AcceptanceRequest", "accept_machine", "certificate_lines", "run_checks"]
 
 _ORDER: Final = ("failed", "defective", "suspect", "degraded", "blind", "not_run", "ok")
 _BURN_IN_SET: Final = "burn_in"
@@ -78,6 +80,28 @@ class AcceptanceRequest:
     category: CheckCategory | None
     since: Nanoseconds
     now: Nanoseconds
+
+
+def run_checks(request: AcceptanceRequest, checks: Mapping[str, CheckTable]) -> None:
+    """Run what an acceptance needs on this machine: the sets `quick` and `accept`, and the burn-in.
+
+    After a failure that makes the machine unusable, the longer sets do not run.
+
+    Raises
+    ------
+    InputError
+        If a set is empty, or the machine cannot be inspected now.
+    """
+    seconds = BURN_IN.get(request.occasion, 0) / SECOND
+    for name in ("quick", "accept", *([_BURN_IN_SET] if seconds else [])):
+        chosen = select_checks(dict(checks), name)
+        burn_in = seconds if name == _BURN_IN_SET else 0.0
+        rows = inspect_machine(
+            Inspection(request.machine, name, chosen, request.results, burn_in=burn_in)
+        )
+        bad = (row["check"] for row in rows if row["status"] == "failed")
+        if any(chosen[check].level == "drain" for check in bad if check in chosen):
+            return
 
 
 def accept_machine(request: AcceptanceRequest, checks: Mapping[str, CheckTable]) -> dict[str, Any]:
@@ -120,16 +144,12 @@ def accept_machine(request: AcceptanceRequest, checks: Mapping[str, CheckTable])
 
 
 def _burn_in(own: pd.DataFrame) -> Nanoseconds:
-    """Return the longest time of one run of the burn-in."""
+    """Return for how long one run of the burn-in tested; pauses after a kill do not count."""
     rows = own[own["set"] == _BURN_IN_SET]
     if rows.empty:
         return Nanoseconds(0)
-    ends = rows["timestamp"] + pd.to_timedelta(rows["seconds"].fillna(0.0), unit="s")
-    by_run = (
-        rows.assign(end=ends).groupby("run").agg(begin=("timestamp", "min"), end=("end", "max"))
-    )
-    longest = (by_run["end"] - by_run["begin"]).max()
-    return Nanoseconds(round(longest.total_seconds() * SECOND))
+    tested = rows.drop_duplicates(["run", "check", "timestamp"]).groupby("run")["seconds"].sum()
+    return Nanoseconds(round(float(tested.max()) * SECOND))
 
 
 def _decide(

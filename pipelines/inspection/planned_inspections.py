@@ -211,8 +211,9 @@ def _healthy_days(results: pd.DataFrame, at: Nanoseconds) -> dict[str, dict[str,
     good = results[results["status"] == "ok"]
     now = pd.Timestamp(at, tz="UTC")
     days: dict[str, dict[str, float]] = defaultdict(dict)
-    for (machine, check), moment in good.groupby(["machine", "check"])["timestamp"].max().items():
-        days[machine][check] = (now - moment) / pd.Timedelta(days=1)
+    last = good.groupby(["machine", "check"], as_index=False)["timestamp"].max()
+    for machine, check, moment in last.itertuples(index=False, name=None):
+        days[str(machine)][str(check)] = (now - pd.Timestamp(moment)) / pd.Timedelta(days=1)
     return days
 
 

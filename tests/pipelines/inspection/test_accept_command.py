@@ -75,9 +75,9 @@ class Site:
             )
 
     def burn_in(self, hours: float) -> None:
-        begin = pd.Timestamp("2025-02-12", tz="UTC")
-        for moment in (begin, begin + pd.Timedelta(hours=hours)):
-            self.add("disk", [500.0], run="burn", set="burn_in", timestamp=moment)
+        for _ in range(2):
+            seconds = hours * 3600.0 / 2
+            self.add("disk", [500.0], run="burn", set="burn_in", seconds=seconds)
 
     def accept(self, *options: str) -> tuple[int, Path]:
         pq.write_table(pa.Table.from_pylist(self.rows, RESULTS), self.folder / "results.parquet")
@@ -168,6 +168,31 @@ def test_failed_check_fails_and_a_note_does_not(site: Site) -> None:
     assert site.accept("--after", "repair:gpu", "--nagios")[0] == 2
     site.rows = [row for row in site.rows if row["check"] != "disk"]
     assert site.accept("--after", "repair:gpu")[0] == 0
+
+
+def test_run_measures_this_machine_and_stops_after_a_failure(site: Site) -> None:
+    """`--run` takes the checks of the sets; a check that fails and drains ends it."""
+    (site.folder / "checks.toml").write_text(
+        """
+[check.good]
+command = ["true"]
+when = ["quick"]
+required = true
+[check.bad]
+command = ["sh", "-c", "exit 2"]
+when = ["accept"]
+level = "drain"
+[check.heat]
+command = ["true"]
+when = ["burn_in"]
+"""
+    )
+    arguments = ["--machine", "here", "--results", str(site.folder / "own"), "--since", "now"]
+    out = site.folder / "accepted"
+    words = [*arguments, "--out", str(out), "--checks", str(site.folder / "checks.toml")]
+    assert main(["inspect", "accept", *words, "--run", "--after", "reset"]) == 1
+    made = certificate(out / "here")
+    assert {row["check"]: row["state"] for row in made["checks"]} == {"good": "ok", "bad": "failed"}
 
 
 def test_results_from_before_the_repair_do_not_count(
