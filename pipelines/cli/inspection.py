@@ -331,14 +331,20 @@ def _run_pairs(args: argparse.Namespace) -> int:
     import time
     import uuid
 
-    from forewarn.pipelines.inspection.precheck import measure_all_pairs, pair_rows
+    from forewarn.pipelines.inspection.precheck import (
+        group_rows,
+        measure_all_pairs,
+        measure_all_together,
+    )
     from forewarn.pipelines.inspection.result_files import write_results
 
     with _probes(args, args.pair, "--pair") as pool:
         moment = time.time_ns()
         verdict, results = measure_all_pairs(pool)
+        together = measure_all_together(pool, results)
+    groups = [*results, *([together] if together is not None else [])]
     run = uuid.uuid4().hex[:12]
-    write_results(list(pair_rows(results, run=run, moment=moment, name=args.name)), args.out)
+    write_results(list(group_rows(groups, run=run, moment=moment, name=args.name)), args.out)
     if args.json:
         print(json.dumps(verdict.line()), flush=True)
         return 0

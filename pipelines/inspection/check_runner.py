@@ -25,12 +25,14 @@ from forewarn.features.inspection.check_values import (
 from forewarn.pipelines.inspection.torch_measurements import MEASUREMENTS as TORCH_MEASUREMENTS
 from forewarn.pipelines.runtime.bounded_program import ProgramRun, run_program
 
-__all__ = ["CheckRun", "CheckRunner", "evaluate_measurement", "torch_python"]
+__all__ = ["CheckRun", "CheckRunner", "cpu_share", "evaluate_measurement", "torch_python"]
 
 _MAX_OUTPUT_BYTES: Final = 4 << 20
 _TERM_SECONDS: Final = 2.0
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 4096
+_CPU_SECONDS: Final = 0.3
+_MAX_CPU_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,19 @@ class CheckRunner:
         reasons = {
             "gpu": "" if has_gpu else "the machine has no GPU",
             "root": "" if os.geteuid() == 0 else "it needs root",
-            "idle": "a job uses a GPU" if self.is_busy else "",
+            "idle": self._other_work() if "idle" in check.conditions else "",
             "pair": "it needs a pair of machines",
             "ring": "it needs several machines",
         }
         return next((reasons[name] for name in check.conditions if reasons[name]), "")
+
+    def _other_work(self) -> str:
+        """Return what makes the machine busy; speeds measured next to it would mean nothing."""
+        if self.is_busy:
+            return "a job uses a GPU"
+        share = cpu_share(self.root)
+        busy = f"other work uses {100.0 * share:.0f} % of the CPUs, expected an idle machine"
+        return busy if share > _MAX_CPU_SHARE else ""
 
     def run(self, check: CheckTable, timeout: float) -> CheckRun:
         """Run a check once.
@@ -171,6 +181,24 @@ class CheckRunner:
         if not values:
             return [CheckOutcome("not_run", f"there is no {value.file}")]
         return evaluate_values(check, values)
+
+
+def cpu_share(root: Path = Path("/")) -> float:
+    """Return the share of the CPUs that was used for a short while; 0 where it is not known."""
+    try:
+        before = _cpu_times(root)
+        time.sleep(_CPU_SECONDS)
+        after = _cpu_times(root)
+    except (OSError, ValueError):
+        return 0.0
+    idle, total = (new - old for new, old in zip(after, before, strict=True))
+    return 1.0 - idle / total if total > 0 else 0.0
+
+
+def _cpu_times(root: Path) -> tuple[int, int]:
+    """Return the idle time and all time of the CPUs so far."""
+    times = [int(word) for word in (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return sum(times[3:5]), sum(times)
 
 
 def _slots(root: Path, pattern: str) -> Iterator[tuple[str | None, Path]]:

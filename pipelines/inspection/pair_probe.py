@@ -33,7 +33,7 @@ def run_test(torch: Any, test: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `seconds` of an all-gather, and `gemm_seconds`; with `error`, it failed.
+        `seconds` of an all-gather, `clock` at its end, and `gemm_seconds`; with `error`, it failed.
     """
     dist = torch.distributed
     has_gpu = torch.cuda.is_available()
@@ -52,7 +52,8 @@ def run_test(torch: Any, test: dict[str, Any]) -> dict[str, Any]:
             timeout=timeout,
         )
         seconds = _all_gather(torch, test, device)
-        return {"seconds": seconds, "gemm_seconds": _gemm(torch, device)}
+        clock = time.time()  # all leave the last all-gather at about the same moment
+        return {"seconds": seconds, "clock": clock, "gemm_seconds": _gemm(torch, device)}
     except Exception as error:  # whatever PyTorch raises, the pair has failed
         return {"error": str(error).strip().partition("\n")[0][:200] or type(error).__name__}
     finally:

@@ -21,9 +21,10 @@ __all__ = [
     "HostsError",
     "Precheck",
     "check_hosts",
+    "group_rows",
     "measure_all_pairs",
+    "measure_all_together",
     "pair_rounds",
-    "pair_rows",
     "precheck",
 ]
 
@@ -184,23 +185,48 @@ def measure_all_pairs(pool: ProbePool) -> tuple[PairTableResult, list[GroupResul
     return judge_table(table, list(pool.hosts), None), results
 
 
-def pair_rows(
+def measure_all_together(pool: ProbePool, results: Sequence[GroupResult]) -> GroupResult | None:
+    """Test all machines that passed with at least one other in a single all-gather.
+
+    Parameters
+    ----------
+    pool : ProbePool
+        Entered.
+    results : sequence of GroupResult
+        Of pairs.
+
+    Returns
+    -------
+    GroupResult or None
+        None for fewer than three machines.
+    """
+    passed = {host for result in results if result.seconds is not None for host in result.nodes}
+    hosts = [host for host in pool.hosts if host in passed and host not in pool.unreachable]
+    return pool.run([hosts])[0] if len(hosts) > 2 else None
+
+
+def group_rows(
     results: Sequence[GroupResult], *, run: str, moment: int, name: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of RESULTS of tests of pairs; the slot is the partner."""
+    """Yield the rows of RESULTS of tests between machines.
+
+    A pair is a row of its first machine, with the partner as slot; a larger group is a row of each.
+    """
+    common = {"timestamp": moment, "run": run, "unit": "s", "versions": json.dumps({}), "set": name}
     for result in results:
-        first, second = result.nodes
-        yield {
-            "timestamp": moment,
-            "machine": first,
-            "slot": second,
-            "check": "pair_all_gather",
-            "run": run,
+        status = "failed" if result.seconds is None else "ok"
+        value: dict[str, Any] = {
             "value": result.seconds,
-            "unit": "s",
-            "status": "failed" if result.seconds is None else "ok",
             "seconds": result.seconds,
-            "versions": json.dumps({}),
-            "set": name,
-            "text": result.error or None,
+            "status": status,
         }
+        value |= {"text": result.error or None, **common}
+        if len(result.nodes) > 2:
+            for node in result.nodes:
+                yield {"machine": node, "slot": None, "check": "group_all_gather", **value}
+            continue
+        first, second = result.nodes
+        yield {"machine": first, "slot": second, "check": "pair_all_gather", **value}
+        if result.seconds is not None:
+            skew = {**value, "check": "pair_clock_skew", "value": result.clock_skew}
+            yield {"machine": first, "slot": second, **skew}

@@ -36,11 +36,14 @@ class GroupResult:
         The slowest machine's time of an all-gather and of a product of matrices; None if the test
         failed.
     error : str
+    clock_skew : float
+        Seconds by which the clocks differ, less the time of an all-gather, which is their error.
     """
 
     nodes: tuple[str, ...]
     seconds: float | None
     error: str = ""
+    clock_skew: float = 0.0
 
 
 @dataclass(slots=True)
@@ -201,7 +204,9 @@ class ProbePool:
         if errors:
             return GroupResult(group, None, errors[0])
         seconds = max(line["seconds"] + line["gemm_seconds"] for line in answers.values())
-        return GroupResult(group, seconds)
+        clocks = [float(line.get("clock", 0.0)) for line in answers.values()]
+        skew = max(clocks) - min(clocks) - max(line["seconds"] for line in answers.values())
+        return GroupResult(group, seconds, clock_skew=max(0.0, skew))
 
 
 def _read(stream: IO[bytes], lines: queue.Queue[dict[str, Any]]) -> None:

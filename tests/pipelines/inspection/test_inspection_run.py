@@ -19,8 +19,9 @@ from tests.conftest import skip_or_fail
 from forewarn.features.inspection.check_table import CheckTable
 from forewarn.features.time_units import DAY, SECOND
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.inspection import inspection_run
+from forewarn.pipelines.inspection import check_runner, inspection_run
 from forewarn.pipelines.inspection.check_files import load_checks, select_checks
+from forewarn.pipelines.inspection.check_runner import cpu_share
 from forewarn.pipelines.inspection.inspection_run import (
     Inspection,
     InspectionError,
@@ -30,6 +31,12 @@ from forewarn.pipelines.inspection.result_files import read_results
 from forewarn.pipelines.runtime.bounded_program import run_program
 
 T0 = 1_740_787_200 * SECOND
+
+
+@pytest.fixture(autouse=True)
+def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run next to each other, so the machine of these is idle by decree."""
+    monkeypatch.setattr("forewarn.pipelines.inspection.check_runner.cpu_share", lambda _: 0.0)
 
 
 def check(script: str, **keys: Any) -> CheckTable:
@@ -259,6 +266,27 @@ def test_busy_gpu_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert not (tmp_path / "out").exists()
     rows = inspect_machine(inspection(tmp_path / "out", checks, while_busy=True))
     assert statuses(rows) == {"light": "ok", "heavy": "not_run"}
+
+
+def test_machine_with_other_work_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("forewarn.pipelines.inspection.check_runner.cpu_share", lambda _: 0.63)
+    checks = {"light": check("true"), "heavy": check("true", conditions=["idle"])}
+    rows = inspect_machine(inspection(tmp_path, checks))
+    assert statuses(rows) == {"light": "ok", "heavy": "not_run"}
+    assert "other work uses 63 % of the CPUs" in rows[-1]["text"]
+
+
+def test_share_of_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "proc/stat"
+    stat.parent.mkdir()
+    stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1\n")
+    # Half a second of user time and half of waiting.
+    later = "cpu  150 0 50 825 75 0 0 0 0 0\n"
+    monkeypatch.setattr(f"{check_runner.__name__}.time.sleep", lambda _: stat.write_text(later))
+    assert cpu_share(tmp_path) == pytest.approx(0.5)
+    assert cpu_share(tmp_path / "absent") == 0.0
 
 
 @pytest.mark.parametrize("machine", ["../etc", "a/b", "", "a b"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -107,7 +108,9 @@ print(json.dumps({"ready": "0", "gpus": 0}), flush=True)
 for line in sys.stdin:
     test = json.loads(line)
     seconds = 9.0 if HOST == "n3" else 1.0
-    print(json.dumps({"test": test["test"], "seconds": seconds, "gemm_seconds": 0.1}), flush=True)
+    clock = 1740787200.0 + 60.0 * (HOST == "n4")
+    answer = {"test": test["test"], "seconds": seconds, "gemm_seconds": 0.1, "clock": clock}
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -141,8 +144,21 @@ def test_pairs_become_results(
     assert main([*arguments, *via]) == 0
     assert "n3: slow" in capsys.readouterr().out
     rows = read_results(out).to_pylist()
-    assert len(rows) == 6
-    assert {row["value"] for row in rows if "n3" in (row["machine"], row["slot"])} == {9.1}
+    assert Counter(row["check"] for row in rows) == {
+        **{"pair_all_gather": 6, "pair_clock_skew": 6, "group_all_gather": 4},
+    }
+    values = {
+        name: {frozenset((r["machine"], r["slot"])): r["value"] for r in rows if r["check"] == name}
+        for name in ("pair_all_gather", "pair_clock_skew")
+    }
+    slow = {pair for pair, seconds in values["pair_all_gather"].items() if seconds > 2.0}
+    assert slow == {frozenset(("n3", other)) for other in ("n1", "n2", "n4")}
+    skewed = {pair: round(skew) for pair, skew in values["pair_clock_skew"].items() if skew > 1.0}
+    assert skewed == {
+        frozenset(("n4", "n1")): 59,
+        frozenset(("n4", "n2")): 59,
+        frozenset(("n4", "n3")): 51,
+    }
 
 
 def test_port_of_another_service_is_no_failure(
