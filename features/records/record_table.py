@@ -25,6 +25,7 @@ __all__ = [
     "FAILURE",
     "HOUR",
     "MACHINE",
+    "RACK",
     "SERIAL",
     "SLOT",
     "TIMESTAMP",
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 SERIAL, TIMESTAMP, FAILURE = "gpu_serial", "timestamp", "failure"
-MACHINE, SLOT = "machine_id", "slot"
+MACHINE, SLOT, RACK = "machine_id", "slot", "rack"
 
 
 class RecordsError(InputError):

@@ -26,6 +26,7 @@ from forewarn.pipelines.at_risk.channel_charts import Chart, channel_charts
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.day_records import DayRecords
 from forewarn.pipelines.at_risk.flagging_criteria import ACTION_WORDS, FlaggingCriteria
+from forewarn.pipelines.at_risk.gpu_extracts import MAX_TELEMETRY_GPUS, gpu_extracts
 from forewarn.pipelines.at_risk.peer_comparison import PeerComparison
 from forewarn.pipelines.at_risk.reasons import Contributions, Reasons, explain_gpus
 from forewarn.pipelines.at_risk.unscored_gpus import (
@@ -71,6 +72,8 @@ class AtRiskList:
         Notes on how GPUs were flagged.
     criteria : mapping
         Costs, calibration and share, JSON-serializable.
+    extracts : DataFrame, optional
+        Rack, events and telemetry of the GPUs (`gpu_extracts`).
     """
 
     at: int
@@ -83,6 +86,7 @@ class AtRiskList:
     charts: Mapping[str, tuple[Chart, ...]] = field(default_factory=dict)
     sentences: tuple[str, ...] = ()
     criteria: Mapping[str, Any] = field(default_factory=dict)
+    extracts: pd.DataFrame | None = None
 
     def write(self, out: Path) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
@@ -106,6 +110,10 @@ class AtRiskList:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
             table = pa.Table.from_pandas(self.table, preserve_index=False)
             pq.write_table(table, arrow_path(path))
+            if self.extracts is not None:
+                path = files.enter_context(replacing(folder / "gpu_extracts.parquet"))
+                table = pa.Table.from_pandas(self.extracts, preserve_index=False)
+                pq.write_table(table, arrow_path(path), compression="zstd")
             texts = self._as_text()
             path = files.enter_context(replacing(folder / "at_risk.csv"))
             write_csv(texts, path)
@@ -205,9 +213,8 @@ class ListCandidates:
     ) -> AtRiskList:
         """Return the list ordered by score, then by serial; every array has shape (n,)."""
         row = np.argsort(-score, kind="stable")
-        choice = self.criteria.choose(
-            probability[row], None if suspected is None else suspected[row]
-        )
+        suspects = None if suspected is None else suspected[row]
+        choice = self.criteria.choose(probability[row], suspects)
         evidence, drawn_rows = self._evidence(), row[choice.listed][:_MAX_CHARTED_GPUS].tolist()
         against = () if suspected is None else np.flatnonzero(suspected).tolist()
         reasons = explain_gpus(evidence, contributions, drawn_rows, against)
@@ -243,6 +250,7 @@ class ListCandidates:
             {str(serials[i]): charts for i, charts in channel_charts(evidence, drawn).items()},
             choice.sentences,
             self.criteria.summary(),
+            gpu_extracts(evidence, row[:MAX_TELEMETRY_GPUS].tolist()),
         )
 
     def _evidence(self) -> ChannelEvidence:

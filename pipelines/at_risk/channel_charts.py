@@ -19,7 +19,7 @@ from forewarn.features.time_units import SECOND
 from forewarn.pipelines.at_risk.channel_evidence import ChannelEvidence
 from forewarn.pipelines.at_risk.channel_names import NOUNS, UNITS, title
 
-__all__ = ["Chart", "channel_charts"]
+__all__ = ["Chart", "channel_charts", "hourly_series"]
 
 _MAX_CHARTS = 2
 _MAX_POINTS = 56  # more are not visible in a chart of some 300 pixels
@@ -112,6 +112,33 @@ def channel_charts(
     return {
         row: tuple(_chart(evidence, row, name, courses[name]) for name in names)
         for row, names in chosen.items()
+    }
+
+
+def hourly_series(
+    evidence: ChannelEvidence, rows: Sequence[int], channels: Sequence[str]
+) -> dict[str, list[Float64Array]]:
+    """Return the level of channels, or the increase of counters, in the longest span.
+
+    Parameters
+    ----------
+    evidence : ChannelEvidence
+    rows : sequence of int
+        Instances.
+    channels : sequence of str
+        Names of levels and counters.
+
+    Returns
+    -------
+    dict of list of ndarray
+        By channel, for each instance at most 56 points of equal width up to its end; NaN without
+        readings. A counter is added up from the first point.
+    """
+    courses = _read_series(evidence, {name: set(rows) for name in channels} if rows else {})
+    floats = evidence.plan.kinds.float
+    return {
+        name: [_series_before(evidence, r, r, hours, level=name in floats) for r in rows]
+        for name, hours in courses.items()
     }
 
 

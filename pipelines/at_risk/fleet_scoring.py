@@ -16,7 +16,7 @@ from forewarn.features.prediction.feature_plan import FeaturePlan
 from forewarn.features.prediction.model_inputs import InstanceValues
 from forewarn.features.prediction.span_sums import GatheredSums
 from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
-from forewarn.features.records.record_table import FeatureKinds, RecordsError
+from forewarn.features.records.record_table import RACK, FeatureKinds, RecordsError
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.models.prediction.builtin_rules import rule_points, rule_scores
@@ -116,7 +116,7 @@ def score_with(
         )
     plan, facts = predictor.encoder.measures.plan, predictor.facts
     names = names if names.pairs else ColumnNames.from_mapping(facts.columns)
-    store = RecordStore(records, plan.kinds, plan.interval, plan.peers, names)
+    store = RecordStore(records, plan.kinds, plan.interval, (*plan.peers, RACK), names)
     absent = sorted({*plan.kinds.names, *plan.peers} - store.columns())
     if absent:
         raise RecordsError(f"{records}: column `{absent[0]}` is missing; {model} requires it.")
@@ -194,7 +194,7 @@ def _rules_plan(settings: Settings, records: Location) -> tuple[RecordStore, Fea
     peers = tuple(name for name in features.peers if name in columns)
     length = RecordCount(settings.windows.length)
     plan = FeaturePlan(kinds, length, interval, features.history, peers)
-    return RecordStore(records, kinds, interval, peers, names), plan
+    return RecordStore(records, kinds, interval, (*peers, RACK), names), plan
 
 
 def _flagged_by(

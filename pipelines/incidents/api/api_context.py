@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from forewarn.pipelines.incidents.ledger.kill_switch import KillSwitch
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.serving.request_bodies import BodyReader, RefusedError, bearer_token
+from forewarn.pipelines.storage.evidence.daily_lists import DailyLists
 from forewarn.response.state.step import Step
 
 __all__ = ["MAX_BODY_BYTES", "ApiContext", "api_context", "request_holder"]
@@ -49,6 +51,10 @@ class ApiContext:
     metrics : RespondMetrics
     alerts : mapping of str to Step
         Hardest step by the name of an alert of Alertmanager.
+    lists : DailyLists, optional
+        Without them, nothing is known of GPUs.
+    diagnoses : tuple of Path
+        Files, and folders of files, of verdicts on jobs.
     """
 
     ledger: Ledger
@@ -59,6 +65,8 @@ class ApiContext:
     bodies: BodyReader = field(default_factory=lambda: BodyReader(MAX_BODY_BYTES))
     metrics: RespondMetrics = field(default_factory=RespondMetrics)
     alerts: Mapping[str, Step] = field(default_factory=dict)
+    lists: DailyLists | None = None
+    diagnoses: tuple[Path, ...] = ()
     _writers: ThreadPoolExecutor = field(default_factory=_pool)
     _readers: ThreadPoolExecutor = field(default_factory=_pool)
     _shared: SingleFlight = field(init=False)
@@ -74,7 +82,7 @@ class ApiContext:
         """Run work that changes the ledger; readers have their own threads and do not wait."""
         return await asyncio.get_running_loop().run_in_executor(self._writers, work)
 
-    async def read(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+    async def read(self, question: Hashable, work: Callable[[], _Result]) -> _Result:
         """Return an answer from the ledger, computed once for identical concurrent requests."""
         return await self._shared.run(question, work)
 

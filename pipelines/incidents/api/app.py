@@ -24,6 +24,7 @@ from forewarn.features.errors import InputError
 from forewarn.pipelines.incidents.api.action_routes import acting
 from forewarn.pipelines.incidents.api.alertmanager_webhook import alertmanager
 from forewarn.pipelines.incidents.api.api_context import ApiContext, api_context
+from forewarn.pipelines.incidents.api.fleet_routes import fleet_router
 from forewarn.pipelines.incidents.api.manual_actions import ManualActionError
 from forewarn.pipelines.incidents.api.posted_findings import PostedFindingError
 from forewarn.pipelines.incidents.api.read_routes import read_router
@@ -62,6 +63,7 @@ def make_app(context: ApiContext) -> FastAPI:
     )
     app.state.context = context
     app.include_router(read_router)
+    app.include_router(fleet_router)
     app.include_router(acting)
     app.include_router(alertmanager)
     app.add_api_route("/health", _health, include_in_schema=False)
@@ -73,7 +75,12 @@ def make_app(context: ApiContext) -> FastAPI:
     return app
 
 
-def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | None = None) -> None:
+def serve_api(
+    context: ApiContext,
+    listener: Listener,
+    bound: socket.socket | None = None,
+    app: FastAPI | None = None,
+) -> None:
     """Serve the API until the process is stopped.
 
     Parameters
@@ -82,6 +89,8 @@ def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | No
     listener : Listener
     bound : socket, optional
         Socket of the listener, if it is listening already.
+    app : FastAPI, optional
+        Application of this context; by default the API alone.
 
     Raises
     ------
@@ -92,7 +101,7 @@ def serve_api(context: ApiContext, listener: Listener, bound: socket.socket | No
     bound = bound or listener.bind()
     listener.warn(_log)
     server = listener.server(
-        make_app(context),
+        app or make_app(context),
         limit=context.bodies.limit,
         seconds=_SECONDS,
         refused=context.metrics.refuse,
@@ -235,7 +244,7 @@ _HANDLERS: Final[dict[type[Exception], Any]] = {
 
 
 class _SafeHeaders:
-    """Middleware that adds security headers to each response."""
+    """Middleware that adds the security headers that a response lacks."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -243,7 +252,9 @@ class _SafeHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_HEADERS]
+                own = {name for name, _ in message["headers"]}
+                missing = [pair for pair in _HEADERS if pair[0] not in own]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)

@@ -21,11 +21,12 @@ from forewarn.pipelines.incidents.api.api_models import (
 )
 from forewarn.pipelines.incidents.api.guarded_route import make_router, require_role, to_json
 from forewarn.pipelines.incidents.api.input_types import MachineName
+from forewarn.pipelines.serving.entity_tags import entity_tag, matches_tag
 from forewarn.pipelines.serving.request_bodies import RefusedError
 from forewarn.response.state.action import Action, ActionState
 from forewarn.response.state.incident import IncidentState
 
-__all__ = ["MISSING", "Number", "read_router"]
+__all__ = ["MISSING", "NOT_MODIFIED", "Number", "json_response", "read_router", "shown_actions"]
 
 _PAGE_SIZE, _MAX_PAGE_SIZE = 50, 500
 _RECENT = Nanoseconds(8 * DAY)
@@ -42,20 +43,34 @@ Before = Annotated[
 Limit = Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE, description="Maximum number of entries.")]
 Machine = Annotated[MachineName | None, Query(description="Only this machine.")]
 
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "Equal to the answer that `If-None-Match` names."}
+}
 MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorAnswer, "description": "The incident does not exist."}
 }
 read_router = make_router("reading")
 
 
-async def _json(request: Request, work: Callable[[], bytes]) -> Response:
-    """Return JSON computed in a thread, shared by concurrent requests of the same URL."""
+async def json_response(request: Request, work: Callable[[], bytes]) -> Response:
+    """Return JSON computed in a thread, shared by concurrent requests of the same URL.
+
+    Its `ETag` names its content, so that a client that polls receives 304 while nothing changes.
+    """
     question = (request.scope["path"], request.scope["query_string"])
     body = await api_context(request).read(question, work)
-    return Response(body, media_type="application/json")
+    tag = entity_tag(body)
+    if matches_tag(request, tag):
+        return Response(status_code=304, headers={"ETag": tag})
+    return Response(body, media_type="application/json", headers={"ETag": tag})
 
 
-@read_router.get("/incidents", response_model=IncidentPage, openapi_extra=require_role(Role.SEE))
+@read_router.get(
+    "/incidents",
+    response_model=IncidentPage,
+    responses=NOT_MODIFIED,
+    openapi_extra=require_role(Role.SEE),
+)
 async def list_incidents(
     request: Request,
     state: Annotated[IncidentState | None, Query(description="Only this state.")] = None,
@@ -72,13 +87,13 @@ async def list_incidents(
         )
         return to_json(IncidentPage.from_incidents(incidents, limit))
 
-    return await _json(request, page)
+    return await json_response(request, page)
 
 
 @read_router.get(
     "/incidents/{id}",
     response_model=IncidentDetail,
-    responses=MISSING,
+    responses=NOT_MODIFIED | MISSING,
     openapi_extra=require_role(Role.SEE),
 )
 async def show_incident(request: Request, number: Number) -> Response:
@@ -91,10 +106,15 @@ async def show_incident(request: Request, number: Number) -> Response:
             raise RefusedError(404, f"incident {number}: does not exist")
         return to_json(IncidentDetail.from_incident(incident, context.ledger))
 
-    return await _json(request, detail)
+    return await json_response(request, detail)
 
 
-@read_router.get("/actions", response_model=ActionPage, openapi_extra=require_role(Role.SEE))
+@read_router.get(
+    "/actions",
+    response_model=ActionPage,
+    responses=NOT_MODIFIED,
+    openapi_extra=require_role(Role.SEE),
+)
 async def list_actions(
     request: Request,
     state: Annotated[ActionState | None, Query(description="Only this state.")] = None,
@@ -113,28 +133,42 @@ async def list_actions(
         )
 
     def page() -> bytes:
-        actions = [action for action in _actions(context) if shown(action)]
+        actions = [action for action in shown_actions(context) if shown(action)]
         return to_json(ActionPage.from_actions(actions[:limit], limit))
 
-    return await _json(request, page)
+    return await json_response(request, page)
 
 
-def _actions(context: ApiContext) -> list[Action]:
+def shown_actions(context: ApiContext) -> list[Action]:
     """Return open and recent actions, newest first."""
     recent = context.ledger.recent_actions(Nanoseconds(context.now() - _RECENT))
     actions = {action.id: action for action in [*context.ledger.open_actions(), *recent]}
     return [actions[number] for number in sorted(actions, reverse=True)]
 
 
-@read_router.get("/score", response_model=dict[str, Any], openapi_extra=require_role(Role.SEE))
+@read_router.get(
+    "/score",
+    response_model=dict[str, Any],
+    responses=NOT_MODIFIED,
+    openapi_extra=require_role(Role.SEE),
+)
 async def show_score(request: Request) -> Response:
     """Return the score of the predictions and what acting on them saved."""
     context = api_context(request)
-    return await _json(request, lambda: json.dumps(context.score(), allow_nan=False).encode())
+    return await json_response(
+        request, lambda: json.dumps(context.score(), allow_nan=False).encode()
+    )
 
 
-@read_router.get("/switch", response_model=SwitchAnswer, openapi_extra=require_role(Role.SEE))
+@read_router.get(
+    "/switch",
+    response_model=SwitchAnswer,
+    responses=NOT_MODIFIED,
+    openapi_extra=require_role(Role.SEE),
+)
 async def show_switch(request: Request) -> Response:
     """Return the state of the kill switch."""
     context = api_context(request)
-    return await _json(request, lambda: to_json(SwitchAnswer.from_switch(context.switch.off())))
+    return await json_response(
+        request, lambda: to_json(SwitchAnswer.from_switch(context.switch.off()))
+    )

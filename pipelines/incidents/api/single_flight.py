@@ -7,8 +7,11 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any, TypeVar
 
 __all__ = ["SingleFlight"]
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
@@ -26,9 +29,9 @@ class SingleFlight:
 
     pool: Executor
     _lock: Lock = field(default_factory=Lock)
-    _waiting: dict[Hashable, asyncio.Future[bytes]] = field(default_factory=dict)
+    _waiting: dict[Hashable, asyncio.Future[Any]] = field(default_factory=dict)
 
-    async def run(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+    async def run(self, question: Hashable, work: Callable[[], _Result]) -> _Result:
         """Return the result of `work`, run in a thread; `question` identifies equal requests."""
         with self._lock:
             answer = self._waiting.get(question)
@@ -37,9 +40,10 @@ class SingleFlight:
                 answer = loop.run_in_executor(self.pool, self._begin, question, work)
                 self._waiting[question] = answer
         # Cancelling one request must not cancel the computation that others wait for.
-        return await asyncio.shield(answer)
+        result: _Result = await asyncio.shield(answer)
+        return result
 
-    def _begin(self, question: Hashable, work: Callable[[], bytes]) -> bytes:
+    def _begin(self, question: Hashable, work: Callable[[], _Result]) -> _Result:
         with self._lock:
             del self._waiting[question]
         return work()

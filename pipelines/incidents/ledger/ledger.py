@@ -10,12 +10,18 @@ from typing import Self
 from sqlalchemy import Connection
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.incidents.ledger import finding_rows, incident_rows, outcome_rows
+from forewarn.pipelines.incidents.ledger import (
+    finding_rows,
+    incident_rows,
+    incident_summaries,
+    outcome_rows,
+)
 from forewarn.pipelines.incidents.ledger.action_ledger import ActionLedger
 from forewarn.pipelines.incidents.ledger.audit import Audit, add_heartbeat, add_note
 from forewarn.pipelines.incidents.ledger.block_ledger import BlockLedger
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase, OpenMode
 from forewarn.pipelines.incidents.ledger.finding_rows import FindingConflictError, FindingError
+from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentChange, IncidentHead
 from forewarn.pipelines.incidents.ledger.known_findings import known_findings
 from forewarn.pipelines.incidents.ledger.ledger_entries import ConfirmedFailure, RecordedCounts
 from forewarn.pipelines.incidents.ledger.open_incident_ids import OpenIncidentIds
@@ -210,6 +216,22 @@ class Ledger(ActionLedger, BlockLedger, Audit):
         """Return the incidents with some numbers, in their order."""
         with self.database.reading() as connection:
             return incident_rows.load(connection, numbers)
+
+    def open_heads(self) -> list[IncidentHead]:
+        """Return the open incidents without findings and actions, oldest first."""
+        with self.database.reading() as connection:
+            return incident_summaries.heads(connection, self._open.read(connection))
+
+    def incidents_of_job(self, job: str, limit: int = 100) -> list[Incident]:
+        """Return the incidents with a finding about a job, newest first."""
+        with self.database.reading() as connection:
+            numbers = incident_summaries.ids_of_job(connection, job, limit)
+            return incident_rows.load(connection, numbers)
+
+    def incident_changes(self, number: int) -> list[IncidentChange]:
+        """Return who acknowledged, ended and judged an incident, and approved a step, by time."""
+        with self.database.reading() as connection:
+            return incident_summaries.changes(connection, number)
 
     def opened_since(self, since: Nanoseconds) -> list[int]:
         """Return the numbers of incidents opened since a time, newest first."""

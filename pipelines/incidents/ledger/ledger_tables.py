@@ -118,6 +118,7 @@ findings = Table(
     Column("vouched", SafeText, nullable=False, server_default="host"),
     UniqueConstraint("source", "key", "machine", "vouched", "at", name="findings_of_source"),
     Index("findings_of_machine", "machine"),
+    Index("findings_of_job", "job"),
 )
 
 incidents = Table(

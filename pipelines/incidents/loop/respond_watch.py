@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fastapi import FastAPI
+
 from forewarn.features.duration import format_duration
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.api.api_context import ApiContext
-from forewarn.pipelines.incidents.api.app import serve_api
+from forewarn.pipelines.incidents.api.app import make_app, serve_api
 from forewarn.pipelines.incidents.ledger.database import MissingLedgerError
 from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.pipelines.runtime.alerts import alert
@@ -85,11 +87,14 @@ class ApiThread:
     listener : Listener
     warn : callable
         As in `watch_loop`.
+    make : callable
+        Returns the application of a context.
     """
 
     open_context: Callable[[], ApiContext]
     listener: Listener
     warn: Callable[[str, str], None] = alert
+    make: Callable[[ApiContext], FastAPI] = make_app
     _thread: threading.Thread | None = field(default=None, init=False)
     _ended_by: str = field(default="", init=False)
 
@@ -106,7 +111,7 @@ class ApiThread:
 
         def serve() -> None:
             try:
-                serve_api(context, self.listener, bound)
+                serve_api(context, self.listener, bound, self.make(context))
                 self._ended_by = "stopped on request"
             except BaseException as error:  # uvicorn raises SystemExit if it cannot start
                 traceback.print_exc()

@@ -53,7 +53,30 @@ def folder(records: Path, model: Path, tmp_path_factory: pytest.TempPathFactory)
 def test_outputs_match_contract(folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     lists = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
-    assert names == lists | {"unscored.csv", "summary.json"}
+    assert names == lists | {"unscored.csv", "summary.json", "gpu_extracts.parquet"}
+
+
+def test_extracts_hold_telemetry_events_and_rack(folder: Path, fleet: pd.DataFrame) -> None:
+    extracts = pd.read_parquet(folder / "gpu_extracts.parquet").set_index("gpu_serial")
+    table = pd.read_parquet(folder / "at_risk.parquet").set_index("gpu_serial")
+    assert set(extracts.index) == set(table.index)
+    serial = table.index[0]
+    telemetry = json.loads(extracts.loc[serial, "telemetry"])
+    channels = {channel["name"]: channel for channel in telemetry["channels"]}
+    (n_points,) = {len(channel["levels"]) for channel in channels.values()}
+    span = n_points * telemetry["step"]
+    end = table.loc[serial, "window_end"]
+    assert abs(telemetry["start"] + span - end.timestamp()) <= n_points
+    rows = fleet[fleet["gpu_serial"] == serial].set_index("timestamp")
+    past = rows[rows.index <= end]
+    for name, channel in channels.items():
+        known = [level for level in channel["levels"] if level is not None]
+        if not channel["counted"]:
+            assert past[name].min() - 1e-3 <= min(known) <= max(known) <= past[name].max() * 1.001
+    assert extracts["rack"].eq("").all()  # these records name none
+    xids = past[(past["xid"] > 0) & (past.index > end - pd.Timedelta(span, "s"))]
+    shown = [event[2] for event in json.loads(extracts.loc[serial, "events"])]
+    assert shown == xids["xid"].tolist()[-50:]
 
 
 def test_all_formats_contain_same_rows(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ class Api:
             async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
                 return await client.request(method, path, **options)
 
-        return asyncio.run(respond())
+        with ThreadPoolExecutor(1) as pool:  # the thread of a browser test has a loop already
+            return pool.submit(asyncio.run, respond()).result()
 
     def get(self, path: str, role: str = "see", **query: Any) -> httpx.Response:
         return self.request("GET", path, params=query or None, headers=bearer(role))

@@ -432,7 +432,7 @@ def test_openapi_description_is_complete_and_self_contained(
         for path, methods in schema["paths"].items()
         for method, route in methods.items()
     ]
-    assert len(routes) == 13
+    assert len(routes) == 17
     for path, method, route in routes:
         assert route["summary"], path
         assert re.search(r"Role: `(report|see|approve|act)`\.$", route["description"]), path

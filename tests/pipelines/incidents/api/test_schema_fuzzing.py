@@ -52,4 +52,4 @@ def test_no_request_causes_server_error(populated: Api, mode: GenerationMode) ->
             tried.add(case.operation.label)
 
         check()
-    assert len(tried) == 13
+    assert len(tried) == 17

@@ -1,0 +1,100 @@
+"""Short rows of incidents for pages: heads, incidents of a job, and who changed what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Table, func, select
+
+from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.chunks import chunks
+from forewarn.pipelines.incidents.ledger.ledger_tables import (
+    acknowledgements,
+    approvals,
+    decisions,
+    findings,
+    incident_findings,
+    incident_states,
+    incidents,
+    outcomes,
+)
+from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
+from forewarn.response.state.decision import Ruling
+from forewarn.response.state.step import Step
+
+__all__ = ["IncidentChange", "IncidentHead", "changes", "heads", "ids_of_job"]
+
+
+class IncidentHead(NamedTuple):
+    """An incident without findings and actions; `ruling` and `step` are of its last decision."""
+
+    id: int
+    machine: str
+    gpu_serial: str | None
+    shared: str
+    opened_at: Nanoseconds
+    ruling: Ruling | None
+    step: Step | None
+    reason: str
+    acknowledged: bool
+
+
+class IncidentChange(NamedTuple):
+    """An entry of an incident's history; `at` in nanoseconds since 1970 UTC."""
+
+    at: Nanoseconds
+    who: str
+    what: str
+    detail: str
+
+
+def heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
+    """Return the heads of incidents, in the given order."""
+    known: dict[int, IncidentHead] = {}
+    for chunk in chunks(numbers):
+        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
+        last = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
+        rows = iter_readable(connection, decisions, connection.execute(last).all(), _ruling)
+        rulings = {row.incident: ruling for row, ruling in rows}
+        query = select(acknowledgements.c.incident).where(acknowledgements.c.incident.in_(chunk))
+        taken = set(connection.scalars(query))
+        selected = connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
+        for row, _ in iter_readable(connection, incidents, selected, tuple):
+            ruling, step, reason = rulings.get(row.id, (None, None, ""))
+            known[row.id] = IncidentHead(
+                *(row.id, row.machine, row.gpu_serial, row.shared, Nanoseconds(row.opened_at)),
+                *(ruling, step, reason, row.id in taken),
+            )
+    return [known[number] for number in numbers if number in known]
+
+
+def _ruling(row: Row[Any]) -> tuple[Ruling, Step, str]:
+    return Ruling(row.ruling), Step(row.step), row.reason
+
+
+def ids_of_job(connection: Connection, job: str, limit: int) -> list[int]:
+    """Return the numbers of the incidents with a finding about a job, newest first."""
+    query = select(incident_findings.c.incident).distinct()
+    query = query.join(findings, findings.c.id == incident_findings.c.finding)
+    query = query.where(findings.c.job == job).order_by(incident_findings.c.incident.desc())
+    return list(connection.scalars(query.limit(limit)))
+
+
+def changes(connection: Connection, number: int) -> list[IncidentChange]:
+    """Return the changes of an incident that are no decisions and no actions, by time."""
+    entries = [
+        *_changes(connection, acknowledgements, number, lambda _: ("acknowledged", "")),
+        *_changes(connection, approvals, number, lambda _: ("approved", "")),
+        *_changes(connection, outcomes, number, lambda row: (f"outcome {row.outcome}", row.why)),
+        *_changes(connection, incident_states, number, lambda row: (row.state, row.why)),
+    ]
+    return sorted(entries)
+
+
+def _changes(connection: Connection, table: Table, number: int, words: Any) -> list[IncidentChange]:
+    rows = connection.execute(select(table).where(table.c.incident == number)).all()
+    return [
+        IncidentChange(Nanoseconds(row.at), row.who, *pair)
+        for row, pair in iter_readable(connection, table, rows, words)
+    ]
