@@ -29,6 +29,7 @@ ROOMS: dict[str, tuple[float, str]] = {
     "pipelines/training": (1, "train, retrain, MLflow"),
     "pipelines/recovery": (5, "what interruptions cost"),
     "pipelines/inspection": (3, "checks of machines"),
+    "pipelines/console": (2, "pages for people on call"),
     "pipelines/incidents": (0, "findings to drains"),
     "pipelines/backtest": (1, "tests on the past"),
     "pipelines/at_risk": (2, "daily list, review"),

@@ -52,6 +52,7 @@ _COMMAND_MODULES = {
     "advise": ("recovery", "add_advise"),
     "launch": ("recovery", "add_launch"),
     "respond": ("respond", "add_respond"),
+    "console": ("console", "add_console"),
     "incidents": ("operator_commands", "add_incidents"),
     "approve": ("operator_commands", "add_approve"),
     "drain": ("operator_commands", "add_drain"),

@@ -303,7 +303,7 @@ def add_seed(command: Parser) -> None:
     command.add_argument("--seed", type=integer_at_least(0), default=0, metavar="S", help="seed")
 
 
-def add_gpus(command: Parser, default: int) -> None:
+def add_gpus(command: Parser, default: int | None) -> None:
     """Add --gpus for a simulated fleet."""
     command.add_argument(
         "--gpus", type=integer_at_least(1, 1_000_000), default=default, metavar="N", help="GPUs"

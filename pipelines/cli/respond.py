@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.cli.console import api_context, open_console
 from forewarn.pipelines.cli.options import Commands, OptionsError, add_command, add_config, add_json
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from forewarn.pipelines.incidents.api.api_context import ApiContext
-    from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
     from forewarn.pipelines.incidents.loop.leader_election import TermLease
     from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
@@ -53,7 +55,7 @@ def add_respond(commands: Commands) -> None:
     how = command.add_argument_group("mode")
     how.add_argument("--once", action="store_true", help="process findings once and exit")
     how.add_argument("--watch", action="store_true", help="repeat at the interval [respond] every")
-    how.add_argument("--serve", action="store_true", help="serve the API; alone or with --watch")
+    how.add_argument("--serve", action="store_true", help="serve API and console, also alone")
     how.add_argument("--score", action="store_true", help="print the response score and exit")
     how.add_argument(
         "--slurm-history",
@@ -193,6 +195,7 @@ def _once(site: ResponseSite, ledger: Ledger, as_json: bool) -> int:
 
 def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int:
     """Run the responder repeatedly, serve the API, or both, until stopped."""
+    from forewarn.pipelines.console.console_app import make_console
     from forewarn.pipelines.incidents.api.app import serve_api
     from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.loop.respond_watch import ApiThread, watch_loop
@@ -200,14 +203,18 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
     from forewarn.pipelines.runtime.alerts import alert
     from forewarn.pipelines.runtime.clock import SystemClock
 
+    def make(context: ApiContext) -> FastAPI:
+        return make_console(open_console(site, context))
+
     if not args.watch:
-        serve_api(_desk(site, ledger, RespondMetrics(site.pools)), site.listener())
+        context = api_context(site, ledger, RespondMetrics(site.pools))
+        serve_api(context, site.listener(), app=make(context))
         return 0
     responder, lease = _responder(site, ledger), site.lease()
     messages, ended = responder.messages, threading.Event()
     warn = alert if messages is None else messages.warn
-    desk = partial(_desk, site, ledger, responder.metrics)
-    served = ApiThread(desk, site.listener(), warn) if args.serve else None
+    desk = partial(api_context, site, ledger, responder.metrics)
+    served = ApiThread(desk, site.listener(), warn, make) if args.serve else None
     if served is not None:
         served.start()
 
@@ -225,21 +232,6 @@ def _run_on(site: ResponseSite, ledger: Ledger, args: argparse.Namespace) -> int
         messages.start(ended)
     watch_loop(call, every=every, longest=longest, clock=SystemClock(), ended=ended, warn=warn)
     return 0
-
-
-def _desk(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> ApiContext:
-    from forewarn.pipelines.incidents.api.api_context import ApiContext
-    from forewarn.pipelines.incidents.loop.alert_cache import AlertCache
-    from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
-    from forewarn.response.state.step import Step
-
-    access, book = site.access(os.environ), AlertCache(ledger)
-    score = partial(score_ledger, site, ledger, cache=book)
-    switch = site.switch(ledger)
-    alerts = {name: Step(step) for name, step in site.table.alerts.items()}
-    return ApiContext(
-        ledger, access, switch, lambda: score(now=_now()), metrics=metrics, alerts=alerts
-    )
 
 
 def _new_token(text: str) -> int:

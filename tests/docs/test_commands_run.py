@@ -42,6 +42,7 @@ NOT_RUN = {
     "agent": "a host: tests/pipelines/agent",
     "ready": "the file of an agent: tests/pipelines/cli/test_ready.py",
     "blocks": "a job: tests/pipelines/incidents/loop/test_job_blocks.py",
+    "console": "runs until it is stopped: tests/pipelines/console",
     "respond --watch": "runs until it is stopped: tests/pipelines/incidents",
     "respond --slurm-history --config": "Slurm: tests/pipelines/incidents",
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",

@@ -1,0 +1,1 @@
+"""The console: pages over the API for the people on call."""
