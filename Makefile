@@ -3,7 +3,7 @@
 # Tests run in four processes; make test ARGS=-n0 runs them in one.
 # Pass another Python in PYTHON: make test PYTHON=python3.12
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test lint docs bench lock clean
+.PHONY: help setup run live up test lint docs bench lock clean
 export PYTHON
 # Tests start hundreds of interpreters; without stored bytecode each one compiles all of forewarn.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,10 @@ setup: ## create .venv and install the locked packages (the other targets do thi
 
 run: setup ## simulate a small fleet, backtest, train, score and write the report
 	$(BIN)/forewarn demo $(ARGS)
+
+live: setup ## play a simulated month of 2,000 GPUs behind the console; Ctrl-C stops it
+	@rm -rf live
+	$(BIN)/forewarn demo --live --out live $(ARGS)
 
 up: setup ## start Airflow and MLflow on loopback with a simulated fleet; Ctrl-C stops it
 	$(BIN)/forewarn up $(ARGS)
@@ -42,6 +46,6 @@ lock: setup ## update requirements.lock from pyproject.toml (ARGS=--upgrade also
 		--quiet --output-file requirements.lock $(ARGS)
 
 clean: ## remove .venv, caches, builds and the output of `make run`
-	rm -rf .venv .venv-torch demo up site build dist *.egg-info
+	rm -rf .venv .venv-torch demo live up site build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

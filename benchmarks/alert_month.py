@@ -48,8 +48,8 @@ from forewarn.pipelines.metrics.declarations import (
     LIST_TIME,
 )
 from forewarn.pipelines.metrics.job_textfile import job_values
+from forewarn.pipelines.sandbox.simulated_scheduler import SimulatedScheduler, machine_name
 from forewarn.pipelines.studies import response_study as study
-from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "forewarn.rules.yml"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from forewarn.pipelines.cli.diagnosis import add_simulate_job
+from forewarn.pipelines.cli.extras import require_extra
 from forewarn.pipelines.cli.inspection_results import add_checks
 from forewarn.pipelines.cli.options import (
     Commands,
@@ -16,6 +18,7 @@ from forewarn.pipelines.cli.options import (
     add_out,
     add_seed,
     integer_at_least,
+    positive_number,
 )
 from forewarn.pipelines.cli.recovery_studies import add_simulate_recovery
 from forewarn.pipelines.runtime.terminal import write_line
@@ -24,6 +27,7 @@ __all__ = ["add_demo", "add_simulate", "add_up"]
 
 _port = integer_at_least(1, 65535)
 _MAX_PULLS = 100_000
+_DEMO = Path("demo")
 
 
 def add_demo(commands: Commands) -> None:
@@ -33,11 +37,35 @@ def add_demo(commands: Commands) -> None:
         "demo",
         _demo,
         "simulate a fleet, backtest, train, and make a list, in a few minutes",
-        "forewarn demo --out /tmp/demo",
+        "forewarn demo --out /tmp/demo\n"
+        "  forewarn demo --live --out /tmp/live   (a month of operations behind the console)",
         extra="train",
     )
-    add_out(command, "folder (default: demo)", default=Path("demo"))
-    _fleet_options(command, 4000, 45)
+    add_out(command, "folder (default: demo, or live with --live)", default=_DEMO)
+    add_gpus(command, None)
+    command.add_argument(
+        "--days", type=integer_at_least(1, 10_000), metavar="D", help="days (45, live 30)"
+    )
+    add_seed(command)
+    command.add_argument(
+        "--live",
+        action="store_true",
+        help="play a month in about two minutes behind the console, after some minutes of training",
+    )
+    command.add_argument(
+        "--speed",
+        type=positive_number,
+        default=6.0,
+        metavar="H",
+        help="with --live: simulated hours a second, as far as the machine keeps up (default: 6)",
+    )
+    command.add_argument(
+        "--port",
+        type=integer_at_least(0, 65535),
+        default=8471,
+        metavar="P",
+        help="with --live: port of the console on loopback",
+    )
     command.add_argument(
         "--full",
         action="store_true",
@@ -46,9 +74,28 @@ def add_demo(commands: Commands) -> None:
 
 
 def _demo(args: argparse.Namespace) -> int:
+    if args.live:
+        return _live(args)
     from forewarn.pipelines.sandbox.demo import run_demo
 
-    run_demo(args.out, n_gpus=args.gpus, n_days=args.days, seed=args.seed, full=args.full)
+    n_gpus, n_days = args.gpus or 4000, args.days or 45
+    run_demo(args.out, n_gpus=n_gpus, n_days=n_days, seed=args.seed, full=args.full)
+    return 0
+
+
+def _live(args: argparse.Namespace) -> int:
+    require_extra("demo --live", "server")
+    from forewarn.pipelines.sandbox.live_demo import LiveOptions, run_live
+
+    options = LiveOptions(
+        gpus=args.gpus or 2000,
+        days=args.days or 30,
+        seed=args.seed,
+        speed=args.speed,
+        port=args.port,
+        stay=sys.stdout.isatty(),
+    )
+    run_live(Path("live") if args.out == _DEMO else args.out, options)
     return 0
 
 

@@ -18,8 +18,8 @@ _MACHINES_PER_RACK = 8  # machines
 
 
 def machine_name(number: int) -> str:
-    """Return the name of a machine of a simulated cluster."""
-    return f"node-{number:04d}"
+    """Return the name of a machine of a simulated cluster, as in a simulated fleet."""
+    return f"node-{number:05d}"
 
 
 @dataclass(slots=True)
@@ -30,12 +30,16 @@ class SimulatedScheduler:
     ----------
     cluster : Cluster
     pool : str
-        Pool of all machines.
+        Pool of the machines, unless `pools` says otherwise.
+    pools, racks : mapping of str to str
+        By machine.
     """
 
     cluster: Cluster
     pool: str
     name: str = "simulation"
+    pools: Mapping[str, str] = field(default_factory=dict)
+    racks: Mapping[str, str] = field(default_factory=dict)
     _actions: dict[int, int] = field(default_factory=dict)
 
     def now(self) -> int:
@@ -56,15 +60,16 @@ class SimulatedScheduler:
             reason = f"{MARK_PREFIX}{self._actions[number]}"
         elif self.cluster.down(number):
             state, reason = ServiceState.DOWN, "node failure"
+        name = machine_name(number)
         return Machine(
-            machine_name(number),
+            name,
             state,
             reason=reason,
             jobs=() if job is None else (str(job),),
             gpus=GPUS_PER_MACHINE,
             avoided=number in self.cluster.avoided,
-            pool=self.pool,
-            rack=f"rack-{number // _MACHINES_PER_RACK:02d}",
+            pool=self.pools.get(name, self.pool),
+            rack=self.racks.get(name, f"rack-{number // _MACHINES_PER_RACK:02d}"),
         )
 
     def apply(self, action: Action, *, why: str) -> None:

@@ -35,8 +35,8 @@ from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.pipelines.runtime.timestamps import format_iso, to_timestamps
+from forewarn.pipelines.sandbox.simulated_scheduler import SimulatedScheduler, machine_name
 from forewarn.pipelines.storage.files.file_names import arrow_path
-from forewarn.pipelines.studies.simulated_scheduler import SimulatedScheduler, machine_name
 
 __all__ = ["STRATEGIES", "Outcome", "report_lines", "run_strategy", "true_precision"]
 

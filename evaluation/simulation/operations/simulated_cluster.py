@@ -106,6 +106,11 @@ class Cluster:
         running = self._running.get(machine)
         return None if running is None else running.plan.number
 
+    def machines_with(self, machine: int) -> tuple[int, ...]:
+        """Return the machines of the job on a machine; empty without a job."""
+        running = self._running.get(machine)
+        return () if running is None else running.machines
+
     def requeue(self, machine: int) -> None:
         """Stop the job of a machine at a checkpoint, to be started again elsewhere."""
         job = self._running.get(machine)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forewarn.evaluation.simulation.operations.month_plan import Breakdown, MonthPlan
+from forewarn.evaluation.simulation.operations.simulated_cluster import StopCosts
+from forewarn.features.time_units import DAY, HOUR, Nanoseconds
+from forewarn.pipelines.runtime.job_error import JobError
+from forewarn.pipelines.runtime.timestamps import parse_moment
+from forewarn.pipelines.sandbox.live_clock import LiveClock
+from forewarn.pipelines.sandbox.live_demo import LiveOptions, run_live
+from forewarn.pipelines.sandbox.live_hangs import diagnose_hang
+from forewarn.pipelines.sandbox.strategy_comparison import (
+    StrategyMonth,
+    comparison_lines,
+    run_drains,
+)
+
+START = Nanoseconds(parse_moment("2025-03-01"))
+
+
+def test_month_is_played_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too few failures to train on: the built-in rules make the lists."""
+    small = LiveOptions(gpus=160, past_days=10, days=3, speed=1e6, port=0, stay=False)
+    run_live(tmp_path / "live", small)
+    story = "".join(capsys.readouterr())
+    for words in (
+        "3/3 the month begins. Console: http://127.0.0.1:",
+        "token: ",
+        "the built-in rules",
+    ):
+        assert words in story
+    assert story.count("list of ") == 3
+    for name in ("do nothing", "forewarn", "by threshold", "at random"):
+        assert f"\n{name}" in story
+    assert "An illustration" in story
+    site = tmp_path / "live" / "site"
+    extracts = sorted((site / "lists").glob("date=*/gpu_extracts.parquet"))
+    assert len(extracts) == 3
+    assert pd.read_parquet(extracts[-1])["rack"].nunique() == 5  # 20 machines, four a rack
+    with pytest.raises(JobError, match="expected a new folder"):
+        run_live(tmp_path / "live", small)
+
+
+def test_threads_that_step_a_stopped_clock() -> None:
+    clock, passed = LiveClock(1e6), threading.Event()
+    clock.act("stop")
+
+    def play() -> None:
+        clock.pass_time(Nanoseconds(HOUR))
+        passed.set()
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    assert not passed.is_set()
+    clock.act("step")
+    assert passed.wait(10)
+    thread.join()
+    assert clock.stopped
+    clock.act("go")
+    assert not clock.stopped
+    clock.act("faster")
+    assert clock.speed == 1e6
+    clock.act("slower")
+    assert clock.speed == 5e5
+
+
+def plan() -> MonthPlan:
+    """Two machines and two days; the second machine breaks at noon of the second day."""
+    at = Nanoseconds(START + DAY + 12 * HOUR)
+    broken = (Breakdown(1, at, Nanoseconds(at + HOUR)),)
+    return MonthPlan(2, START, Nanoseconds(START + 2 * DAY), broken, (), ())
+
+
+def test_drained_machine_costs_its_idle_hours() -> None:
+    at = START + DAY + 6 * HOUR
+    drained = run_drains(plan(), StopCosts(), "list", {at: frozenset({1})})
+    assert (drained.drains, drained.emptied) == (1, 1)
+    # From 6:00 to midnight, without the hour in which it is down: 17 h of 8 GPUs.
+    assert drained.cost.tolist() == [0.0, pytest.approx(17 * 8)]
+    idle = run_drains(plan(), StopCosts(), "do nothing", {})
+    assert idle.cost.tolist() == [0.0, 0.0]
+
+
+def test_differences_have_paired_intervals() -> None:
+    base, other = np.array([10.0, 20.0, 30.0]), np.array([9.0, 19.0, 29.0])
+    months = [StrategyMonth("do nothing", 0, 3, 0, base), StrategyMonth("list", 2, 1, 1, other)]
+    _, nothing, listed, _ = comparison_lines(months, "do nothing")
+    assert "60" in nothing
+    assert "-3 [-3 to -3]" in listed
+
+
+def test_hang_is_diagnosed_with_the_machines_of_the_cluster(tmp_path: Path) -> None:
+    machines = ["node-00007", "node-00003", "node-00021", "node-00008"]
+    line = diagnose_hang(tmp_path / "job", "12", machines, "node-00003", START, 2)
+    assert not (tmp_path / "job").exists()
+    assert (line["job"], line["kind"]) == ("12", "hang")
+    assert [row["machine"] for row in line["culprits"]] == ["node-00003"]
+    assert "node-00003" in line["machines"]
+    assert parse_moment(line["at"]) >= START
