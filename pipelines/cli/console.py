@@ -5,22 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.cli.options import Commands, add_command, add_config, integer_at_least
+from forewarn.pipelines.cli.options import (
+    Commands,
+    OptionsError,
+    add_command,
+    add_config,
+    integer_at_least,
+)
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.console.console_site import ConsoleSite, ModelVersion
+    from forewarn.pipelines.console.console_site import ConsoleSite
+    from forewarn.pipelines.console.openid import OpenIdProvider
     from forewarn.pipelines.incidents.api.api_context import ApiContext
     from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 
 __all__ = ["add_console", "api_context", "open_console"]
+
+_SECRET = "FOREWARN_CONSOLE_SECRET"  # environment variable
 
 
 def add_console(commands: Commands) -> None:
@@ -83,38 +91,31 @@ def api_context(site: ResponseSite, ledger: Ledger, metrics: RespondMetrics) -> 
 def open_console(site: ResponseSite, context: ApiContext) -> ConsoleSite:
     """Return the console of a site."""
     from forewarn.pipelines.console.console_site import ConsoleSite
+    from forewarn.pipelines.console.registered_models import registered_models
     from forewarn.pipelines.incidents.loop.ledger_score import costs_from_table
 
     return ConsoleSite(
         context,
         costs_from_table(site.table.costs),
-        models=lambda: _versions(site),
+        models=lambda: registered_models(site.settings),
         loop_every=site.core.loop_every,
         secure=bool(site.table.certificate),
+        openid=_openid(site),
     )
 
 
-def _versions(site: ResponseSite) -> Sequence[ModelVersion]:
-    """Return the registered predictors, newest first; none if the registry cannot be read."""
-    from forewarn.pipelines.console.console_site import ModelVersion
-    from forewarn.pipelines.runtime.timestamps import format_iso
+def _openid(site: ResponseSite) -> OpenIdProvider | None:
+    """Return the identity provider of a site, if it has one."""
+    from forewarn.pipelines.console.openid import OpenIdProvider, OpenIdSettings
+    from forewarn.pipelines.console.openid_routes import BACK
+    from forewarn.pipelines.incidents.api.access_control import Role
 
-    try:
-        from forewarn.pipelines.storage.registry.model_registry import Registry
-
-        versions = Registry.from_settings(site.settings).versions()
-    except (ImportError, OSError, ValueError):
-        return ()
-    link = os.environ.get("MLFLOW_TRACKING_URI", "")
-    address = f"{link.rstrip('/')}/#/models" if link.startswith("http") else ""
-    name = site.settings.registry.model
-    return [
-        ModelVersion(
-            name=f"{version.number}: {version.name}",
-            role=next(iter(version.aliases), ""),
-            trained_at=format_iso(version.trained_at) if version.trained_at else "",
-            gate=version.gate,
-            link=f"{address}/{name}/versions/{version.number}" if address else "",
-        )
-        for version in versions
-    ]
+    table, secret = site.settings.console, os.environ.get(_SECRET, "")
+    if not table.issuer:
+        return None
+    if not secret:
+        raise OptionsError(f"`console.issuer` is set and {_SECRET} is not, expected the secret.")
+    roles = {group: Role(role) for group, role in table.roles.items()}
+    redirect = f"{table.address.rstrip('/')}{BACK}"
+    claims = (table.name_claim, table.role_claim, roles)
+    return OpenIdProvider(OpenIdSettings(table.issuer, table.client_id, secret, redirect, *claims))

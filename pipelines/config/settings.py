@@ -14,6 +14,7 @@ from pydantic import (
 
 from forewarn.features.time_units import Nanoseconds, RecordCount
 from forewarn.pipelines.config.agent_policy import CollectionPolicy
+from forewarn.pipelines.config.console_table import ConsoleTable
 from forewarn.pipelines.config.message_tables import MessagesTable, ReceiverName
 from forewarn.pipelines.config.prediction_tables import (
     DEFAULT_COLUMNS,
@@ -184,6 +185,7 @@ class Settings(StrictTable):
     collection: CollectionPolicy = CollectionPolicy()
     collector: CollectorTable = CollectorTable()
     respond: RespondTable = RespondTable()
+    console: ConsoleTable = ConsoleTable()
     messages: dict[ReceiverName, MessagesTable] = Field(default_factory=dict)
     executor: ExecutorTable = ExecutorTable()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import RedirectResponse, Response
@@ -19,6 +20,7 @@ from forewarn.pipelines.console.signed_in import (
     PageRoute,
     console_of,
     form_values,
+    own_path,
     person_page,
     require_session,
     set_cookie,
@@ -74,11 +76,14 @@ async def ask_for_token(
 ) -> Response:
     """Show the sign-in form."""
     field = _Field("token", "Token", "password")
-    form = _Form("/sign-in", "Sign in", fields=(field,), hidden=(("to", _own_path(to)),))
+    form = _Form("/sign-in", "Sign in", fields=(field,), hidden=(("to", own_path(to)),))
     texts = (
         "Your token is the one of the API: `forewarn respond --new-token NAME:ROLE` makes one.",
     )
     values = _PLAIN | {"forms": (form,), "texts": texts}
+    if console_of(request).openid is not None:
+        target = quote(own_path(to), safe="")
+        values |= {"links": ((f"/sign-in/openid?to={target}", "Sign in with your account"),)}
     return person_page(request, Page("form", "Sign in", "/openapi.json", values))
 
 
@@ -94,7 +99,7 @@ async def sign_in(request: Request) -> Response:
         raise RefusedError(403, "the token is not valid")
     if not holder.role.includes(Role.SEE):
         raise RefusedError(403, f"the role `{holder.role}` may send findings, and not read")
-    response = RedirectResponse(_own_path(values.get("to", "/")), 303)
+    response = RedirectResponse(own_path(values.get("to", "/")), 303)
     set_cookie(response, site, site.sessions.start(holder, now))
     return response
 
@@ -109,18 +114,6 @@ async def sign_out(request: Request) -> Response:
     response = RedirectResponse("/sign-in", 303, headers={"Clear-Site-Data": '"cache"'})
     set_cookie(response, site, "")
     return response
-
-
-def _own_path(target: str) -> str:
-    """Return a path of this site; anything else leads to the first page.
-
-    Examples
-    --------
-    >>> _own_path("/incident/3?x=1"), _own_path("//evil.example"), _own_path("https://e.example")
-    ('/incident/3?x=1', '/', '/')
-    """
-    is_own = target.startswith("/") and not target.startswith(("//", "/\\"))
-    return target if is_own and target.isascii() and target.isprintable() else "/"
 
 
 @act_router.get("/account")

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from forewarn.pipelines.console.act_routes import act_router
 from forewarn.pipelines.console.console_site import ConsoleSite
+from forewarn.pipelines.console.openid_routes import openid_router
 from forewarn.pipelines.console.page_routes import page_router
 from forewarn.pipelines.incidents.api.app import make_app
 from forewarn.pipelines.serving.request_bodies import RefusedError
@@ -40,6 +41,7 @@ def make_console(site: ConsoleSite) -> FastAPI:
     app.state.console = site
     app.include_router(page_router)
     app.include_router(act_router)
+    app.include_router(openid_router)
     static = _static_files()
 
     async def show_file(request: Request) -> Response:

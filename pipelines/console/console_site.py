@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from forewarn.features.time_units import MINUTE, Nanoseconds
+from forewarn.pipelines.console.openid import OpenIdProvider
 from forewarn.pipelines.console.page_cache import PageCache
 from forewarn.pipelines.console.sessions import RateLimit, Sessions
 from forewarn.pipelines.incidents.api.api_context import ApiContext
@@ -76,6 +77,8 @@ class ConsoleSite:
         Nanoseconds after which a round of the loop is late.
     secure : bool
         Cookies are sent over TLS only.
+    openid : OpenIdProvider, optional
+        Identity provider, in addition to tokens.
     time_control : TimeControl, optional
         Of a simulation.
     illustration : callable
@@ -89,6 +92,7 @@ class ConsoleSite:
     models: Callable[[], Sequence[ModelVersion]] = _no_models
     loop_every: Nanoseconds = _LOOP_EVERY
     secure: bool = False
+    openid: OpenIdProvider | None = None
     time_control: TimeControl | None = None
     illustration: Callable[[], Sequence[str]] = tuple
     clock: Clock = field(default_factory=SystemClock)

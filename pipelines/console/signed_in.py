@@ -28,6 +28,7 @@ __all__ = [
     "PageRoute",
     "console_of",
     "form_values",
+    "own_path",
     "person_page",
     "read_session",
     "require_session",
@@ -157,6 +158,18 @@ async def form_values(request: Request) -> Mapping[str, str]:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
     except ValueError:
         raise RefusedError(400, "not a form") from None
+
+
+def own_path(target: str) -> str:
+    """Return a path of this site; anything else leads to the first page.
+
+    Examples
+    --------
+    >>> own_path("/incident/3?x=1"), own_path("//evil.example"), own_path("https://e.example")
+    ('/incident/3?x=1', '/', '/')
+    """
+    is_own = target.startswith("/") and not target.startswith(("//", "/\\"))
+    return target if is_own and target.isascii() and target.isprintable() else "/"
 
 
 def person_page(request: Request, page: Page, status: int = 200, **more: Any) -> Response:

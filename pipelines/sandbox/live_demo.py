@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import threading
@@ -56,7 +57,7 @@ _SITE: Final = """# Written by `forewarn demo --live`; relative paths start in t
 records = "records"
 lists = "lists"
 [registry]
-store = "mlflow"
+store = {store}
 [ensembles]
 parallel = ["gbdt"]
 cascade = [["linear", 0.02]]
@@ -160,7 +161,8 @@ def run_live(out: Path, options: LiveOptions) -> None:
     bound = Listener("demo", "127.0.0.1", options.port).bind()
     folder = (out / "site").resolve()
     folder.mkdir(parents=True)
-    (folder / "site.toml").write_text(_SITE, encoding="utf-8")
+    config = _SITE.replace("{store}", json.dumps(str(folder / "mlflow")))
+    (folder / "site.toml").write_text(config, encoding="utf-8")
     (folder / "policy.toml").write_text(_POLICY, encoding="utf-8")
     write_line(f"1/3 simulate {options.gpus:,} GPUs for {options.past_days + options.days} days")
     fleet = LiveFleet.simulate(

@@ -18,7 +18,15 @@ from forewarn.pipelines.serving.tokens import (
 )
 from forewarn.response.state.finding import Provenance
 
-__all__ = ["TOKENS_VARIABLE", "AccessControl", "Role", "TokenHolder", "new_token", "parse_access"]
+__all__ = [
+    "TOKENS_VARIABLE",
+    "AccessControl",
+    "Role",
+    "TokenHolder",
+    "is_holder_name",
+    "new_token",
+    "parse_access",
+]
 
 TOKENS_VARIABLE: Final = "FOREWARN_RESPOND_TOKENS"
 """Environment variable with `NAME:ROLE[:HOSTLIST]=SHA256HEX,...`."""
@@ -136,6 +144,17 @@ def parse_access(text: str) -> AccessControl:
     return AccessControl(holders)
 
 
+def is_holder_name(name: str) -> bool:
+    """Tell whether a name may stand in the ledger as that of a person.
+
+    Examples
+    --------
+    >>> is_holder_name("ann@example.com"), is_holder_name("forewarn"), is_holder_name("a b")
+    (True, False, False)
+    """
+    return bool(_NAME.fullmatch(name)) and name.lower() != _RESERVED_NAME
+
+
 def new_token() -> tuple[str, str]:
     """Return a random token and its digest in the form that `parse_access` expects."""
     token = secrets.token_urlsafe(32)
@@ -147,7 +166,7 @@ def _entry(entry: str, number: int) -> tuple[bytes, TokenHolder]:
     name, role, *more = (*(piece.strip() for piece in head.split(":", 2)), "")[:3]
     hosts = more[0] if head.count(":") > 1 else None
     # Do not print the entry: its name or role may be a token put in the wrong place.
-    if not _NAME.fullmatch(name) or name.lower() == _RESERVED_NAME:
+    if not is_holder_name(name):
         raise TokenError(
             f"{TOKENS_VARIABLE}: the name of entry {number} is invalid, expected at most 64 "
             f"letters, digits, `.`, `_`, `@` and `-`, and not {_RESERVED_NAME!r}."

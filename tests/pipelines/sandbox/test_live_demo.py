@@ -40,6 +40,7 @@ def test_month_is_played_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert f"\n{name}" in story
     assert "An illustration" in story
     site = tmp_path / "live" / "site"
+    assert (site / "mlflow").is_dir()
     extracts = sorted((site / "lists").glob("date=*/gpu_extracts.parquet"))
     assert len(extracts) == 3
     assert pd.read_parquet(extracts[-1])["rack"].nunique() == 5  # 20 machines, four a rack

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from forewarn.features.errors import InputError
 from forewarn.pipelines.storage.evidence.daily_lists import DailyLists
 
 
-def write(folder: Path, date: str = "2026-03-01", **changes: object) -> Path:
+def write(folder: Path, date: str = "2026-03-01", **changes: Any) -> Path:
     day = folder / f"date={date}"
     day.mkdir(parents=True, exist_ok=True)
     columns = {"gpu_serial": ["b", "a"], "rank": [2, 1], "flagged": [False, True]} | changes
@@ -65,9 +66,7 @@ def test_no_folder_and_no_list(tmp_path: Path) -> None:
         ({"flagged": [1, 0]}, "`flagged` is not true or false"),
     ],
 )
-def test_unusable_columns_are_named(
-    tmp_path: Path, changes: dict[str, object], message: str
-) -> None:
+def test_unusable_columns_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     write(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
         DailyLists(tmp_path).read("2026-03-01")
