@@ -8,6 +8,7 @@ imports this module whenever it parses the DAG files.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "backtest_site",
     "compact_site",
     "ingest_site",
+    "inspect_site",
     "missing_days",
     "respond_site",
     "retrain_site",
@@ -321,6 +323,34 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
     with registry.run(f"review {day}", tags) as run:
         names = ("precision", "random_precision", "recall", "flagged", "hits", "failures")
         registry.log(run, metrics={f"lists/{name}": figures[name] for name in names})
+
+
+def inspect_site(config: str, day: str) -> dict[str, Any] | None:
+    """Judge inspections and plan the next ones; None if the site has no folder of results.
+
+    Writes `judged.json` and `plan.json` into the folder.
+    """
+    from forewarn.pipelines.inspection.check_files import load_checks
+    from forewarn.pipelines.inspection.judge_report import judge_files
+    from forewarn.pipelines.inspection.planned_inspections import (
+        PlanRequest,
+        events_from_ledger,
+        plan_from_files,
+    )
+    from forewarn.pipelines.storage.files.atomic_files import write_atomic
+
+    site = Site.from_config(config)
+    results, at = site.file("inspections"), Nanoseconds(parse_moment(day))
+    if results is None:
+        return None
+    checks = load_checks()
+    judged = judge_files(results, checks, site.file("accepted"))
+    events, failures = events_from_ledger(Path(config), at)
+    request = PlanRequest(site.lists, results, None, None, (), tuple(events), tuple(failures), at)
+    plan = plan_from_files(request, checks)
+    for name, content in (("judged", judged), ("plan", plan)):
+        write_atomic(results / f"{name}.json", (json.dumps(content) + "\n").encode())
+    return {"bad_machines": len(judged["bad_machines"]), "planned": len(plan["lines"])}
 
 
 def compact_site(config: str, day: str) -> list[str]:

@@ -75,6 +75,8 @@ class SiteTable(StrictTable):
     cmdb: str = ""
     repairs: str = ""
     metrics: str = ""
+    inspections: str = ""
+    accepted: str = ""
 
 
 class RegistryTable(StrictTable):

@@ -82,6 +82,7 @@ def test_dags_start_at_fixed_utc_times(found: dict[str, Any]) -> None:
         "forewarn_backtest": "0 5 1 * *",
         "forewarn_compact": "30 1 * * *",
         "forewarn_ingest": "5 * * * *",
+        "forewarn_inspect": "0 7 * * *",
         "forewarn_respond": "*/10 * * * *",
         "forewarn_retrain": "0 3 */3 * *",
         "forewarn_review": "0 6 * * *",

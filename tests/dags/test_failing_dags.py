@@ -20,6 +20,7 @@ FIRST_TASKS = {
     "forewarn_backtest": "backtest",
     "forewarn_compact": "compact",
     "forewarn_ingest": "ingest",
+    "forewarn_inspect": "inspect",
     "forewarn_respond": "respond",
     "forewarn_retrain": "lengths",
     "forewarn_review": "review",
@@ -101,7 +102,7 @@ def test_each_failed_task_sends_alert(webhook: Any) -> None:
     assert {(sent["dag"], sent["task"]) for sent in received} == set(FIRST_TASKS.items())
     assert {sent["alert"] for sent in received} == {
         *("no backtest", "no compaction", "no list", "no records"),
-        *("no response", "no retraining", "no review"),
+        *("no response", "no retraining", "no review", "no inspection plan"),
     }
     for sent in received:
         assert sent["run"].startswith("manual__")

@@ -15,6 +15,7 @@ from forewarn.features.inspection.check_results import RESULTS
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.scheduled_tasks import inspect_site
 from forewarn.response.state.finding import Finding, FindingKind
 
 AT = pd.Timestamp("2025-03-02T00:00:00", tz="UTC")
@@ -128,6 +129,21 @@ def test_ledger_tells_of_incidents(site: Path, capsys: pytest.CaptureFixture[str
         ledger.record_findings([finding], now=at)
     lines = plan(site, capsys, "--config", str(config), "--budget", "20h")["lines"]
     assert "xid 79" in next(row["reason"] for row in lines if row["machine"] == "m6")
+
+
+def test_scheduled_task_judges_and_plans(site: Path) -> None:
+    config = site / "forewarn.toml"
+    config.write_text('[site]\nlists = "lists"\n')
+    assert inspect_site(str(config), "2025-03-02") is None
+    config.write_text('[site]\nlists = "lists"\ninspections = "results"\n')
+    (site / "results" / "date=2025-03-01").mkdir(parents=True)
+    write_results(site / "results" / "date=2025-03-01" / "m3.1.parquet")
+    counts = inspect_site(str(config), "2025-03-02")
+    # Without shipped checks there is nothing to plan; the results are judged.
+    assert counts == {"bad_machines": 0, "planned": 0}
+    judged = json.loads((site / "results" / "judged.json").read_text())
+    assert judged["machines"] == 2
+    assert (site / "results" / "plan.json").exists()
 
 
 @pytest.mark.parametrize(
