@@ -117,6 +117,13 @@ def add_accept(verbs: Commands) -> None:
         action="store_true",
         help="first run the sets quick and accept and the burn-in on this machine, into RESULTS",
     )
+    _add_occasion(command)
+    add_checks(command)
+    add_json(command)
+
+
+def _add_occasion(command: Parser) -> None:
+    """Add options that say what happened to the machine, and how to exit."""
     command.add_argument(
         "--after",
         type=_occasion,
@@ -136,8 +143,6 @@ def add_accept(verbs: Commands) -> None:
         action="store_true",
         help="exit code as `check` of [respond] expects it: 0 passed, 2 failed, 3 otherwise",
     )
-    add_checks(command)
-    add_json(command)
 
 
 def _occasion(text: str) -> tuple[str, CheckCategory | None]:
