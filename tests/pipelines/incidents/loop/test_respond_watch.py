@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from tests.pipelines.incidents.api.api_client import make_api
 
 from forewarn.features.time_units import DAY, MINUTE, SECOND, Nanoseconds
@@ -156,7 +157,8 @@ def test_ended_api_is_restarted_with_alert(
         context, Listener("respond", "127.0.0.1", port), lambda _, text: alerts.append(text)
     )
 
-    def broken(context: ApiContext, _: Listener, bound: socket.socket) -> None:
+    def broken(context: ApiContext, _: Listener, bound: socket.socket, app: FastAPI) -> None:
+        del app
         bound.close()
         context.close()
         raise SystemExit(3)  # as Uvicorn does
