@@ -14,6 +14,8 @@ _HEALTH = """\
 #   HealthCheckInterval=300
 #   HealthCheckNodeState=ANY,CYCLE   (CYCLE: not on all nodes at once)
 # Results are findings of `respond`, which drains within its limits; this program drains nothing.
+PATH=/opt/forewarn/bin:$PATH # Slurm sets no search path
+export PATH
 timeout 50 forewarn inspect run --set quick --while-busy --nagios \\
     --machine "$(hostname -s)" --out /var/lib/forewarn/inspections 2>&1 | logger -t forewarn-health
 exit 0
@@ -24,8 +26,11 @@ _PROLOG = """\
 # Prolog of Slurm (slurm.conf: Prolog=/etc/slurm/forewarn-prolog, PrologFlags=Alloc), 8 s at most.
 # A prolog that fails drains its node with "Prolog error", and a program of ours that is broken
 # would empty the cluster. So this one fails only if the agent has just reported damage.
-timeout 2 forewarn ready --machine "$SLURMD_NODENAME" --for prolog || exit 1
-timeout 6 forewarn inspect run --set prolog --while-busy --nagios \\
+PATH=/opt/forewarn/bin:$PATH # Slurm sets no search path
+export PATH
+timeout 2 forewarn ready --machine "$SLURMD_NODENAME" --for prolog
+[ $? -eq 1 ] && exit 1 # 124: too slow, which says nothing about the machine
+timeout 6 forewarn inspect run --set quick --timeout 4s --while-busy --nagios \\
     --machine "$SLURMD_NODENAME" --out /var/lib/forewarn/inspections 2>&1 |
     logger -t forewarn-prolog
 exit 0
@@ -34,7 +39,9 @@ exit 0
 _EPILOG = """\
 #!/bin/sh
 # Epilog of Slurm (slurm.conf: Epilog=/etc/slurm/forewarn-epilog), 8 s at most; never fails.
-timeout 8 forewarn inspect run --set prolog --while-busy --nagios \\
+PATH=/opt/forewarn/bin:$PATH # Slurm sets no search path
+export PATH
+timeout 8 forewarn inspect run --set quick --timeout 6s --while-busy --nagios \\
     --machine "$SLURMD_NODENAME" --out /var/lib/forewarn/inspections 2>&1 |
     logger -t forewarn-epilog
 exit 0
@@ -54,8 +61,8 @@ _SLURM_JOB = """\
 #SBATCH --time=2:00:00
 #SBATCH --requeue
 #SBATCH --signal=TERM@30
-exec forewarn inspect run --set weekly --machine "$SLURMD_NODENAME" --timeout 110min \\
-    --out /shared/forewarn/inspections
+exec /opt/forewarn/bin/forewarn inspect run --set weekly --timeout 110min \\
+    --machine "$SLURMD_NODENAME" --out /shared/forewarn/inspections
 """
 
 _KUBERNETES_JOB = """\

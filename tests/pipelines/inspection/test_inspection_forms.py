@@ -41,7 +41,7 @@ def run(name: str, folder: Path, forewarn: str) -> tuple[int, str]:
         stub.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{body}\n')
         stub.chmod(0o755)
     script = folder / name
-    script.write_text(FORMS[name])
+    script.write_text(FORMS[name].replace("/opt/forewarn/bin", str(folder)))
     environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(["sh", str(script)], env=environment, check=False)
     calls = folder / "calls"
@@ -59,6 +59,12 @@ def test_prolog_fails_for_damage_that_the_agent_has_reported(tmp_path: Path) -> 
     code, calls = run("slurm-prolog", tmp_path, '[ "$1" != ready ]')
     assert code == 1
     assert "inspect run" not in calls
+
+
+def test_prolog_that_is_too_slow_lets_the_job_start(tmp_path: Path) -> None:
+    code, calls = run("slurm-prolog", tmp_path, '[ "$1" != ready ] || sleep 9')
+    assert code == 0
+    assert "inspect run" in calls
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
