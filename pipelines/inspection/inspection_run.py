@@ -28,7 +28,7 @@ from forewarn.features.time_units import DAY, SECOND, SECONDS_PER_HOUR
 from forewarn.pipelines.inspection.check_runner import CheckRun, CheckRunner
 from forewarn.pipelines.inspection.result_files import write_results
 from forewarn.pipelines.inspection.run_journal import RunJournal
-from forewarn.pipelines.runtime.bounded_program import kill_marked
+from forewarn.pipelines.runtime.bounded_program import kill_marked, run_program
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.files.file_names import safe_file_name
 
@@ -38,6 +38,7 @@ _PUBLISH_SECONDS: Final = SECONDS_PER_HOUR
 _MAX_PAUSE: Final = DAY  # a machine that was killed or restarted goes on
 _MARKER: Final = "FOREWARN_INSPECTION"
 _MAX_TEXT_CHARS: Final = 500
+_QUERY_SECONDS: Final = 30.0  # a GPU that hangs may block nvidia-smi for ever
 
 
 class InspectionError(InputError):
@@ -151,9 +152,9 @@ def _gpu_users() -> list[str]:
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        return [line.strip() for line in done.stdout.splitlines() if line.strip().isdecimal()]
+    with suppress(OSError):
+        lines = run_program(command, _QUERY_SECONDS).output.decode(errors="replace").splitlines()
+        return [line.strip() for line in lines if line.strip().isdecimal()]
     return []
 
 

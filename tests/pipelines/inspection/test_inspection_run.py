@@ -430,3 +430,30 @@ def test_bare_machine_agrees_with_itself(tmp_path: Path) -> None:
     assert first == second
     assert first["memory_total", None] > 0
     assert isinstance(read_results(tmp_path / "a"), pa.Table)
+
+
+def test_file_of_node_health_check_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "nhc.conf"
+    config.write_text(
+        "* || check_fs_mount_rw -f /proc\n"
+        "* || check_file_test -r -s /etc/passwd\n"
+        "* || check_file_test -d -x /proc/absent\n"
+        "* || check_hw_cpuinfo 999\n"
+        "* || check_ps_daemon forewarn-absent\n"
+        "* || check_fs_free /tmp 0%\n"
+        "* || check_dmi_data_match 'BIOS'\n"
+        "other* || check_hw_eth eth9\n"
+    )
+    arguments = ["inspect", "run", "--set", "nhc", "--nhc", str(config), "--machine", "n7"]
+    assert main([*arguments, "--json", "--out", str(tmp_path / "out")]) == 0
+    captured = capsys.readouterr()
+    rows = [json.loads(line) for line in captured.out.splitlines()]
+    assert {row["check"].split("_", 2)[2] + row["check"][4]: row["status"] for row in rows} == {
+        "fs_mount_rw1": "ok",
+        "file_test2": "ok",
+        "file_test3": "failed",
+        "hw_cpuinfo4": "failed",
+        "ps_daemon5": "failed",
+        "fs_free6": "ok",
+    }
+    assert "line 7: check_dmi_data_match 'BIOS': not understood, does not run" in captured.err
