@@ -50,7 +50,7 @@ def add_demo(commands: Commands) -> None:
     command.add_argument(
         "--live",
         action="store_true",
-        help="play a month in about two minutes behind the console, after some minutes of training",
+        help="train for some minutes, then play a month behind the console",
     )
     command.add_argument(
         "--speed",
