@@ -38,6 +38,18 @@ def test_job_without_fault_runs_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert _launch(path, capsys) == (0, [])  # nothing is left to do
 
 
+def test_command_for_a_host_survives_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_host = ["sh", "-c", "{command}", "{host}"]  # as sshd runs it
+    folder = tmp_path / "it's a $HOME; folder"
+    folder.mkdir()
+    code, events = _launch(write_job(folder, "none", on_host=on_host), capsys)
+    assert code == 0
+    assert events[-1]["ended"] == "completed"
+    assert _steps(folder / "job.toml")[-1] == 12
+
+
 def test_spare_replaces_a_damaged_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
