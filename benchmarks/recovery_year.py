@@ -12,7 +12,7 @@ import argparse
 import statistics
 import time
 
-from forewarn.pipelines.studies.recovery_study import RATES, RecoverySite, year_figures
+from forewarn.pipelines.studies.recovery_study import RATES, SimulatedSite, year_figures
 
 DAYS = 360
 
@@ -24,7 +24,7 @@ def main() -> None:
     is_short = parser.parse_args().short
     gpus, n_years = (1_024, 1) if is_short else (16_384, 5)
     for source, rate in RATES.items():
-        site = RecoverySite(DAYS, rate)
+        site = SimulatedSite(DAYS, rate)
         seconds = []
         for seed in range(n_years):
             start = time.perf_counter()

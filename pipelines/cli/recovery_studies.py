@@ -20,7 +20,7 @@ from forewarn.pipelines.cli.options import (
 from forewarn.pipelines.runtime.terminal import write_line
 
 if TYPE_CHECKING:
-    from forewarn.pipelines.studies.recovery_study import RecoverySite
+    from forewarn.pipelines.studies.recovery_study import SimulatedSite
 
 __all__ = ["add_simulate_recovery", "add_study_recovery"]
 
@@ -72,10 +72,10 @@ def _share(text: str) -> float:
     return number
 
 
-def _site(args: argparse.Namespace) -> RecoverySite:
+def _site(args: argparse.Namespace) -> SimulatedSite:
     from forewarn.evaluation.simulation.recovery.fault_plan import Predictions
     from forewarn.pipelines.recovery.job_advice import read_review
-    from forewarn.pipelines.studies.recovery_study import RecoverySite
+    from forewarn.pipelines.studies.recovery_study import SimulatedSite
 
     if args.days % 30:
         raise OptionsError(f"found `--days` {args.days}, expected a multiple of 30.")
@@ -84,7 +84,7 @@ def _site(args: argparse.Namespace) -> RecoverySite:
         precision, recall = read_review(args.review)
         if not precision or not recall:
             raise OptionsError(f"{args.review}: no alert came true, expected some that did.")
-    return RecoverySite(args.days, args.rate, args.spares, Predictions(precision, recall))
+    return SimulatedSite(args.days, args.rate, args.spares, Predictions(precision, recall))
 
 
 def add_simulate_recovery(kinds: Commands) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from forewarn.features.errors import InputError
-from forewarn.models.diagnosis.verdict.job_verdict import CulpritCandidate, Diagnosis
+from forewarn.features.time_units import Nanoseconds
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.pipelines.diagnosis.diagnose_job import DiagnosedJob, diagnose
+from forewarn.pipelines.recovery.crash_evidence import crash_by_verdict
 from forewarn.pipelines.recovery.launched_attempt import HostEnd
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import format_iso
@@ -83,20 +85,11 @@ def crash_verdict(
     if len(killed) == 1:
         cause = f"torchrun was ended by signal {-(killed[0].code or 0)}"
         return AttemptVerdict(FaultOrigin.IMPLICIT, cause, killed[0].host)
-    if verdict is None or verdict.kind in ("none", "unknown"):
+    crash = None if verdict is None else crash_by_verdict(verdict, Nanoseconds(0))
+    if verdict is None or crash is None:
         failed = [f"exit code {end.code} on {end.host}" for end in ends if end.code]
         return AttemptVerdict(FaultOrigin.NOT_ONE, silence or ", ".join(failed[:1]))
-    machine = named_machine(verdict, machines)
-    origin = _origin(verdict.culprits) if machine else FaultOrigin.NOT_ONE
-    named = "" if origin is FaultOrigin.NOT_ONE else machine
-    return AttemptVerdict(origin, verdict.cause or silence or verdict.kind, named)
-
-
-def _origin(culprits: Sequence[CulpritCandidate]) -> FaultOrigin:
-    """Return what the faults of culprits say: of the program, no other machine would help."""
-    faults = [culprit.fault for culprit in culprits]
-    if any(fault is not None and fault.needs_repair for fault in faults):
-        return FaultOrigin.EXPLICIT
-    if all(fault is not None and fault.scope == "application" for fault in faults):
-        return FaultOrigin.NOT_ONE
-    return FaultOrigin.IMPLICIT
+    cause = crash.cause or silence or verdict.kind
+    if crash.machine is None or crash.machine not in machines:
+        return AttemptVerdict(FaultOrigin.NOT_ONE, cause)
+    return AttemptVerdict(crash.origin, cause, crash.machine)

@@ -29,7 +29,7 @@ from forewarn.response.recovery.checkpoint_advice import best_interval_seconds, 
 __all__ = [
     "RATES",
     "SIZES",
-    "RecoverySite",
+    "SimulatedSite",
     "break_even_figures",
     "mechanism_figures",
     "rate_figures",
@@ -49,7 +49,7 @@ _SECONDS_PER_HOUR: Final = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class RecoverySite:
+class SimulatedSite:
     """What a job meets.
 
     Attributes
@@ -114,7 +114,7 @@ def _alerts_by_day(plan: FaultPlan) -> list[int]:
     return [int(count) for count in counts]
 
 
-def year_figures(site: RecoverySite, gpus: int, name: str, seed: int) -> dict[str, Any]:
+def year_figures(site: SimulatedSite, gpus: int, name: str, seed: int) -> dict[str, Any]:
     """Return what a job's time is used for with one method."""
     plan = site.plan(gpus, seed)
     year = site.run(plan, site.methods(plan)[name], seed)
@@ -132,7 +132,7 @@ def year_figures(site: RecoverySite, gpus: int, name: str, seed: int) -> dict[st
 
 
 def mechanism_figures(
-    site: RecoverySite, sizes: Sequence[int], seeds: Sequence[int]
+    site: SimulatedSite, sizes: Sequence[int], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return a row for each size and method, with the difference from the method before it.
 
@@ -191,7 +191,7 @@ def _interval_of_mean(differences: npt.NDArray[np.float64]) -> tuple[float, floa
 
 
 def rate_figures(
-    site: RecoverySite, sizes: Sequence[int], seeds: Sequence[int]
+    site: SimulatedSite, sizes: Sequence[int], seeds: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return the mean effective share before and after all mechanisms, by size and rate."""
     rows: list[dict[str, Any]] = []
@@ -210,7 +210,7 @@ def rate_figures(
     return rows
 
 
-def break_even_figures(site: RecoverySite, gpus: int, seeds: Sequence[int]) -> dict[str, Any]:
+def break_even_figures(site: SimulatedSite, gpus: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Return what moves gain at other precisions and recalls, and which precision they need.
 
     A move at once costs a checkpoint and a planned restart; it spares an unplanned one with the
@@ -233,7 +233,7 @@ def break_even_figures(site: RecoverySite, gpus: int, seeds: Sequence[int]) -> d
     return {"gpus": gpus, "rows": rows, "needed_precision": _needed_precision(site, gpus)}
 
 
-def _needed_precision(site: RecoverySite, gpus: int) -> float:
+def _needed_precision(site: SimulatedSite, gpus: int) -> float:
     """Return the precision above which a move at once pays, by its expected loss alone."""
     times = PhaseTimes()
     rates = FaultRates(per_thousand_machine_days=site.rate)

@@ -10,7 +10,7 @@ import pytest
 
 from forewarn.evaluation.simulation.recovery.recovery_method import MECHANISMS
 from forewarn.pipelines.cli.main import main
-from forewarn.pipelines.studies.recovery_study import RecoverySite, break_even_figures
+from forewarn.pipelines.studies.recovery_study import SimulatedSite, break_even_figures
 
 
 def _json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def test_study_compares_each_mechanism_with_the_one_before(
 
 
 def test_worse_predictions_make_moves_cost_more() -> None:
-    site = RecoverySite(days=30, rate=100.0, spares=1.0)
+    site = SimulatedSite(days=30, rate=100.0, spares=1.0)
     rows = break_even_figures(site, 2_048, (0,))["rows"]
     gains = {(r["recall"], r["precision"]): r["gains"]["moves at once"] for r in rows}
     assert gains[0.6, 0.05] < 0 < gains[0.6, 0.9]
