@@ -1,6 +1,6 @@
 """Load test of the console: readers of its pages and one writer, on a large ledger and list.
 
-    python benchmarks/console.py [--short] [--readers 1,10,50]
+    .venv/bin/python -m benchmarks.console [--short] [--readers 1,10,50]
 
 The ledger is that of `benchmarks/api.py`: a million findings of 20,000 GPUs (with --short a tenth);
 the list has 20,000 GPUs. Each reader requests all pages in turn, and between them a route of

@@ -100,10 +100,12 @@ class LiveModels:
         """Return the trained models, newest first."""
         promoted = [model.version for model in self._history if model.promoted]
         champion = promoted[-1] if promoted else ""
+        roles = {model.version: "challenger" for model in self._history[-1:]}
+        roles |= {champion: "champion"}
         return [
             ModelVersion(
                 name=f"version {model.version}",
-                role="champion" if model.version == champion else "",
+                role=roles.get(model.version, ""),
                 trained_at=format_iso(model.at),
                 gate=model.text,
             )
