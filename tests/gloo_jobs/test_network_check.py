@@ -37,7 +37,8 @@ def pool() -> Iterator[ProbePool]:
     programs = torch_programs()
     if programs is None:
         pytest.fail("PyTorch is missing: run .ci/setup_torch")
-    with fabric(16, leaf_rate="400mbit", spine_rate="200mbit") as machines:
+    # Slow enough that the network takes most of the time, also next to other work.
+    with fabric(16, leaf_rate="100mbit", spine_rate="50mbit") as machines:
         hosts = machines.hosts
         network = FlakyPool(
             hosts,
@@ -45,14 +46,14 @@ def pool() -> Iterator[ProbePool]:
             python=str(Path(programs, "python")),
             interface="eth0",
             timeout=3.0,
-            n_bytes=2 << 20,
+            n_bytes=1 << 19,
             repeats=8,
             machines=machines,
         )
         with network:
             assert network.unreachable == {}
-            machines.slow_host(hosts[SLOW], "50mbit")
-            machines.slow_link(hosts[LINK[0]], hosts[LINK[1]], "50mbit")
+            machines.slow_host(hosts[SLOW], "12mbit")
+            machines.slow_link(hosts[LINK[0]], hosts[LINK[1]], "12mbit")
             machines.set_link(hosts[DEAD], "down")
             yield network
 
