@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, insert, select
 
-from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_tables import recovery_events as table
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
-from forewarn.response.recovery.job_crash import FaultOrigin, JobCrash
+from forewarn.response.recovery.job_crash import JobCrash
 from forewarn.response.recovery.recovery_state import (
     CheckpointSaved,
     RecoveryEvent,
@@ -20,7 +20,6 @@ from forewarn.response.recovery.recovery_state import (
     RungFailed,
     StepMade,
 )
-from forewarn.response.state.rung import Rung
 
 __all__ = ["Decide", "decide_once", "read_events", "record_events"]
 
@@ -31,6 +30,9 @@ _KINDS: Final[Mapping[str, type[RecoveryEvent]]] = {
     "crash": JobCrash,
     "failed": RungFailed,
     "begun": RungBegun,
+}
+_READERS: Final[Mapping[str, TypeAdapter[RecoveryEvent]]] = {
+    name: TypeAdapter(kind) for name, kind in _KINDS.items()
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
@@ -92,9 +94,7 @@ def _text(event: RecoveryEvent) -> str:
 
 
 def _parse(row: Row[Any]) -> RecoveryEvent:
-    values: dict[str, Any] = json.loads(row.value)
-    if values.get("rung") is not None:
-        values["rung"] = Rung(values["rung"])
-    if "origin" in values:
-        values["origin"] = FaultOrigin(values["origin"])
-    return _KINDS[row.kind](Nanoseconds(row.at), **values)
+    values = json.loads(row.value)
+    if not isinstance(values, dict):
+        raise ValueError(f"`value` is {ascii(values)[:60]}, expected an object")
+    return _READERS[row.kind].validate_python({**values, "at": row.at})

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.ledger_tables import recovery_events
 from forewarn.pipelines.incidents.ledger.recovery_log import (
     decide_once,
     read_events,
@@ -42,6 +45,28 @@ def test_events_come_back_and_repeats_are_one(ledger: Ledger) -> None:
     record_events(ledger, "43", EVENTS[:1], who="test")
     assert read_events(ledger, ["42"]) == EVENTS
     assert read_events(ledger, ["42", "43"]) == [*EVENTS, CRASH]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("saved", "[]"),
+        ("saved", "{"),
+        ("saved", '{"step": "many"}'),
+        ("saved", "{}"),
+        ("begun", '{"rung": "gone"}'),
+        ("begun", '{"rung": []}'),
+        ("crash", '{"origin": "explicit"}'),  # without a machine
+        ("gone", "{}"),
+    ],
+)
+def test_damaged_row_is_quarantined(ledger: Ledger, kind: str, value: str) -> None:
+    record_events(ledger, "42", EVENTS[:1], who="test")
+    with ledger.database.writing() as connection:
+        row = {"job": "42", "at": 10, "kind": kind, "value": value, "who": "test"}
+        connection.execute(recovery_events.insert().values(**row))
+    assert read_events(ledger, ["42"]) == EVENTS[:1]
+    assert len(ledger.quarantined_rows("recovery_events")) == 1
 
 
 def test_of_several_callers_at_once_one_decides(ledger: Ledger) -> None:

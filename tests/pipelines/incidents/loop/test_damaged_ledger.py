@@ -25,6 +25,7 @@ from forewarn.pipelines.incidents.api.app import make_app
 from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_tables import metadata
+from forewarn.pipelines.incidents.ledger.recovery_log import read_events, record_events
 from forewarn.pipelines.incidents.loop.decision_output import incident_line, incident_text
 from forewarn.pipelines.incidents.loop.ledger_score import score_ledger
 from forewarn.pipelines.incidents.loop.responder import Responder
@@ -32,10 +33,12 @@ from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.messages.receiver import SendError
 from forewarn.pipelines.incidents.messages.site_messages import SiteMessages
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.recovery.recovery_state import RungBegun
 from forewarn.response.state.finding import Finding, FindingKind, Severity
 from forewarn.response.state.incident import Outcome
 from forewarn.response.state.job_block import JobBlock
 from forewarn.response.state.machine import Machine, ServiceState
+from forewarn.response.state.rung import Rung
 from forewarn.response.state.step import DrainMode
 
 START = Nanoseconds(1_772_366_400 * SECOND)  # 2026-03-01T12:00:00Z
@@ -141,6 +144,7 @@ def fill(rig: Rig) -> None:
     ann.record_outcome(2, Outcome.CONFIRMED, Nanoseconds(START + HOUR))
     end = Nanoseconds(rig.clock.moment + 7 * DAY)
     rig.ledger.add_block(JobBlock(0, "j1", "m5", "wrong losses", "ann", rig.clock.moment, end))
+    record_events(rig.ledger, "j1", [RungBegun(rig.clock.moment, Rung.REQUEUE)], who="ann")
     rig.ledger.switch(True, now=rig.clock.moment, who="ann", why="")
     rig.once()
     rig.once(2 * HOUR)
@@ -152,6 +156,7 @@ def read_everything(rig: Rig) -> None:
         assert incident_line(incident)["id"] == incident.id
         assert incident_text(incident)
     rig.ledger.notes()
+    read_events(rig.ledger, ["j1"])
     score_ledger(rig.site, rig.ledger, now=rig.clock.moment)
     context = ApiContext(rig.ledger, ACCESS, rig.site.switch(rig.ledger), dict, rig.clock)
     api = Api(context, make_app(context), rig.clock)
