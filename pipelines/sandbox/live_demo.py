@@ -316,6 +316,10 @@ def _final_lines(
         "simulated fleet, whose failures and costs were chosen by us."
     )
     yield from comparison_lines(_months(month, plan, costs, ledger), "do nothing")
+    yield (
+        "(no person acts in this simulation unless you do: what forewarn drains after a failure "
+        "stays out of service until someone returns it, which costs most of its hours)"
+    )
     yield ""
     yield from score_text(score_ledger(month.site, ledger, now=plan.end)).splitlines()
 
