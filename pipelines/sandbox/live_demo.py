@@ -317,8 +317,8 @@ def _final_lines(
     )
     yield from comparison_lines(_months(month, plan, costs, ledger), "do nothing")
     yield (
-        "(no person acts in this simulation unless you do: what forewarn drains after a failure "
-        "stays out of service until someone returns it, which costs most of its hours)"
+        "(a simulated repair crew returns a machine when its GPU is repaired; no other person acts "
+        "unless you do: what waits for approval is not done)"
     )
     yield ""
     yield from score_text(score_ledger(month.site, ledger, now=plan.end)).splitlines()

@@ -89,6 +89,7 @@ class LiveMonth:
     daily: DailyCosts = field(init=False)
     _next_failure: int = 0
     _last_hang: int = 0
+    _repaired: set[int] = field(default_factory=set)  # failures whose repair has ended
 
     def __post_init__(self) -> None:
         self.daily = DailyCosts(self.cluster)
@@ -106,6 +107,7 @@ class LiveMonth:
             self._receive_records(moment - ROUND)
         self._announce_failures(moment)
         self.cluster.advance(moment)
+        self.return_repaired()
         if since % DAY == _LIST_HOUR:
             self._make_list(moment)
         if since % (_RETRAIN_EVERY * DAY) == 0 and since and self.models.start(moment):
@@ -182,6 +184,17 @@ class LiveMonth:
         names = [str(row["machine"]) for row in line["culprits"] if row["machine"]]
         verdict = f"the culprit is {', '.join(names)}" if names else "no culprit identified"
         self.tell(f"{self._day}: job {job} was diagnosed: {line['kind']}, {verdict}")
+
+    def return_repaired(self) -> None:
+        """Resume machines in the scheduler once their GPU is repaired, as a repair crew does."""
+        for number, failure in enumerate(self.fleet.failures[: self._next_failure]):
+            if number in self._repaired or failure.repaired > self.cluster.now:
+                continue
+            self._repaired.add(number)
+            if failure.machine in self.cluster.drained and not self.cluster.down(failure.machine):
+                self.cluster.drained.discard(failure.machine)
+                name = machine_name(failure.machine)
+                self.tell(f"{self._day}: {name} was repaired and returned to service")
 
     # --- lists and models -------------------------------------------------------------------------
 

@@ -2,19 +2,23 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from forewarn.evaluation.simulation.operations.month_plan import Breakdown, MonthPlan
-from forewarn.evaluation.simulation.operations.simulated_cluster import StopCosts
+from forewarn.evaluation.simulation.operations.simulated_cluster import Cluster, StopCosts
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.sandbox.live_clock import LiveClock
 from forewarn.pipelines.sandbox.live_demo import LiveOptions, run_live
+from forewarn.pipelines.sandbox.live_fleet import FleetFailure
 from forewarn.pipelines.sandbox.live_hangs import diagnose_hang
+from forewarn.pipelines.sandbox.live_month import LiveMonth
 from forewarn.pipelines.sandbox.strategy_comparison import (
     StrategyMonth,
     comparison_lines,
@@ -86,6 +90,27 @@ def test_drained_machine_costs_its_idle_hours() -> None:
     assert drained.cost.tolist() == [0.0, pytest.approx(17 * 8)]
     idle = run_drains(plan(), StopCosts(), "do nothing", {})
     assert idle.cost.tolist() == [0.0, 0.0]
+
+
+def test_machine_returns_when_its_gpu_is_repaired() -> None:
+    """The second machine breaks at noon of the second day, for an hour."""
+    month_plan, told = plan(), list[str]()
+    broken = month_plan.breakdowns[0]
+    failure = FleetFailure("S1", broken.machine, broken.at, broken.repaired, 79)
+    fleet: Any = SimpleNamespace(failures=[failure], start=START)
+    cluster, other = Cluster(month_plan), cast("Any", None)
+    month = LiveMonth(fleet, other, cluster, other, other, 0.0, told.append, _next_failure=1)
+    cluster.advance(Nanoseconds(broken.at))
+    cluster.drained |= {0, 1}
+    month.return_repaired()
+    assert (cluster.drained, told) == ({0, 1}, [])
+    cluster.advance(broken.repaired)
+    month.return_repaired()
+    assert cluster.drained == {0}
+    assert told == ["day  2 13:00: node-00001 was repaired and returned to service"]
+    cluster.drained.add(1)  # for another reason
+    month.return_repaired()
+    assert cluster.drained == {0, 1}
 
 
 def test_differences_have_paired_intervals() -> None:
