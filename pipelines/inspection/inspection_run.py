@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
+import errno
+import hashlib
 import itertools
 import json
-import os
 import platform
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -160,16 +161,20 @@ def _gpu_users() -> list[str]:
 
 @contextmanager
 def _only_inspection(machine: str) -> Iterator[None]:
-    """Hold the lock of this machine, which ends with this process."""
-    folder = Path("/run/lock") if os.access("/run/lock", os.W_OK) else Path(tempfile.gettempdir())
-    path = folder / f"forewarn-inspect-{safe_file_name(machine)}.lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "r+") as file:
+    """Hold the lock of this machine, which ends with this process.
+
+    A name in the abstract namespace of Linux is one for all users and for units with their own
+    /tmp; a file that root has created could not be opened by others.
+    """
+    with socket.socket(socket.AF_UNIX) as lock:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            name = hashlib.sha256(machine.encode()).hexdigest()  # at most 107 bytes fit
+            lock.bind(f"\0forewarn-inspect-{name}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
             raise InspectionError(
-                f"another inspection of {machine} is running ({path}), expected one at a time.",
+                f"another inspection of {machine} is running, expected one at a time.",
                 is_transient=True,
             ) from None
         yield
