@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,7 @@ from forewarn.pipelines.incidents.loop.ledger_score import (
 )
 from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.runtime.interruption import interruptible
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.terminal import write_line
 from forewarn.pipelines.runtime.timestamps import format_iso
@@ -174,12 +175,10 @@ def run_live(out: Path, options: LiveOptions) -> None:
     )
     _link_past(fleet, folder)
     models = LiveModels(folder / "site.toml")
-    try:
+    with interruptible(), closing(models):
         write_line("2/3 train trees and a linear model on the month before")
         _train_first(models, fleet)
         _play(fleet, folder, models, options, bound)
-    finally:
-        models.close()
 
 
 def _link_past(fleet: LiveFleet, folder: Path) -> None:
@@ -245,10 +244,7 @@ def _run(month: LiveMonth, clock: LiveClock) -> None:
 
 def _stay(address: str) -> None:
     write_line(f"The console stays at {address}; Ctrl-C stops it.")
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        write_line("stopped")
+    threading.Event().wait()
 
 
 def _pools(fleet: LiveFleet) -> dict[str, str]:
@@ -321,6 +317,7 @@ def _final_lines(
         "unless you do: what waits for approval is not done)"
     )
     yield ""
+    yield "About predictions only, as `forewarn respond --score` prints it:"
     yield from score_text(score_ledger(month.site, ledger, now=plan.end)).splitlines()
 
 

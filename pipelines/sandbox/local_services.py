@@ -21,6 +21,7 @@ import pandas as pd
 
 from forewarn.evaluation.simulation.fleet.fleet_simulator import simulate_fleet
 from forewarn.features.errors import InputError
+from forewarn.pipelines.runtime.interruption import interruptible
 from forewarn.pipelines.runtime.progress import note, progress_bar
 from forewarn.pipelines.storage.files.atomic_files import replacing
 
@@ -102,7 +103,7 @@ def run_up(folder: Path, *, n_gpus: int, seed: int, airflow_port: int, mlflow_po
     environment = _environment(folder, airflow_port)
     _set_up_airflow(folder, environment)
     pages = {"api-server": ("airflow", "api-server"), "mlflow": _mlflow(folder, mlflow_port)}
-    with _interruptible(), _running(folder, environment, pages) as services:
+    with interruptible(), _running(folder, environment, pages) as services:
         urls = {"Airflow": airflow_port, "MLflow": mlflow_port}
         for name, port in urls.items():
             _wait(f"http://127.0.0.1:{port}", name, services)
@@ -193,20 +194,6 @@ def _set_up_airflow(folder: Path, environment: Mapping[str, str]) -> None:
     if completed.returncode:
         last_line = (completed.stderr.strip().splitlines() or [""])[-1]
         raise UpError(f"airflow db migrate: {last_line[:200]}.")
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM stop the services, even if a shell started it in the background."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    except KeyboardInterrupt:
-        note("stopped")
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

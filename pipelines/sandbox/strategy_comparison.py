@@ -86,8 +86,19 @@ def comparison_lines(months: Sequence[StrategyMonth], baseline: str) -> Iterator
         )
     yield (
         "(jobs that a failure ended; failures on drained machines; GPU-hours lost or isolated in "
-        f"{len(reference)} days, 95 % interval by resampling days)"
+        f"{len(reference)} days, the fewer the better; 95 % interval by resampling days)"
     )
+    for month in months:
+        if month.name != baseline:
+            yield _conclusion(month.name, month.cost - reference, baseline)
+
+
+def _conclusion(name: str, daily: Float64Array, baseline: str) -> str:
+    low, high = _resampled(lambda rows: rows.sum(axis=1), daily)
+    if low <= 0.0 <= high:
+        return f"{name}: not distinguishable from {baseline}, the interval contains 0."
+    how = "fewer" if high < 0.0 else "more"
+    return f"{name}: {abs(daily.sum()):,.0f} GPU-hours {how} than {baseline}."
 
 
 def _difference(daily: Float64Array) -> str:

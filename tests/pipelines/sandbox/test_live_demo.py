@@ -116,9 +116,25 @@ def test_machine_returns_when_its_gpu_is_repaired() -> None:
 def test_differences_have_paired_intervals() -> None:
     base, other = np.array([10.0, 20.0, 30.0]), np.array([9.0, 19.0, 29.0])
     months = [StrategyMonth("do nothing", 0, 3, 0, base), StrategyMonth("list", 2, 1, 1, other)]
-    _, nothing, listed, _ = comparison_lines(months, "do nothing")
+    _, nothing, listed, _, conclusion = comparison_lines(months, "do nothing")
     assert "60" in nothing
     assert "-3 [-3 to -3]" in listed
+    assert conclusion == "list: 3 GPU-hours fewer than do nothing."
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        ([11.0, 21.0, 31.0], "3 GPU-hours more than do nothing."),
+        ([0.0, 40.0, 30.0], "not distinguishable from do nothing, the interval contains 0."),
+    ],
+)
+def test_conclusion_says_which_strategy_was_better(days: list[float], words: str) -> None:
+    nothing = StrategyMonth("do nothing", 0, 3, 0, np.array([10.0, 20.0, 30.0]))
+    lines = comparison_lines(
+        [nothing, StrategyMonth("list", 2, 1, 1, np.array(days))], nothing.name
+    )
+    assert [*lines][-1] == f"list: {words}"
 
 
 def test_hang_is_diagnosed_with_the_machines_of_the_cluster(tmp_path: Path) -> None:
