@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request
@@ -30,6 +30,7 @@ from forewarn.pipelines.incidents.api.access_control import Role
 from forewarn.pipelines.incidents.api.input_types import MachineName, Reason
 from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.serving.request_bodies import RefusedError
+from forewarn.response.state.action import ActionState
 from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import DrainMode
 
@@ -45,6 +46,15 @@ _MODES: Final = (
     ("deadline", "deadline: within a day"),
     ("now", "now: requeue at once"),
 )
+_RECORDED: Final = {
+    "": "",
+    "approve": "Recorded: approved. The loop carries the step out, within the limits.",
+    "ack": "Recorded: acknowledged.",
+    "undo": "Recorded: undone. The loop returns what forewarn took out of service.",
+    "outcome": "Recorded: the outcome.",
+    "drain": "Recorded: the drain is requested. The loop carries it out, within the limits.",
+}
+_NO_REASON: Final = "no reason given"
 _PLAIN: Final[dict[str, Any]] = {"forms": (), "texts": (), "links": ()}
 
 
@@ -55,6 +65,7 @@ class _Field:
     type: str = "text"
     value: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +86,22 @@ async def ask_for_token(
     request: Request, to: Annotated[str, Query(max_length=2000)] = "/"
 ) -> Response:
     """Show the sign-in form."""
-    field = _Field("token", "Token", "password")
+    return _sign_in_page(request, to)
+
+
+def _sign_in_page(request: Request, to: str, refused: str = "") -> Response:
+    """Return the sign-in form, without navigation: a token belongs into its field only."""
+    field = _Field("token", "Token", "password", required=True)
     form = _Form("/sign-in", "Sign in", fields=(field,), hidden=(("to", own_path(to)),))
     texts = (
         "Your token is the one of the API: `forewarn respond --new-token NAME:ROLE` makes one.",
     )
-    values = _PLAIN | {"forms": (form,), "texts": texts}
+    values = _PLAIN | {"forms": (form,), "texts": (refused, *texts) if refused else texts}
     if console_of(request).openid is not None:
         target = quote(own_path(to), safe="")
         values |= {"links": ((f"/sign-in/openid?to={target}", "Sign in with your account"),)}
-    return person_page(request, Page("form", "Sign in", "/openapi.json", values))
+    page = Page("form", "Sign in", "/openapi.json", values)
+    return person_page(request, page, 403 if refused else 200, navigation=False)
 
 
 @act_router.post("/sign-in")
@@ -96,7 +113,8 @@ async def sign_in(request: Request) -> Response:
     values = await form_values(request)
     holder = site.context.access.holder(values.get("token", "").strip())
     if holder is None:
-        raise RefusedError(403, "the token is not valid")
+        site.context.metrics.refuse(403)
+        return _sign_in_page(request, values.get("to", "/"), "The token is not valid. Try again.")
     if not holder.role.includes(Role.SEE):
         raise RefusedError(403, f"the role `{holder.role}` may send findings, and not read")
     response = RedirectResponse(own_path(values.get("to", "/")), 303)
@@ -140,8 +158,12 @@ async def account(request: Request) -> Response:
 
 @act_router.get("/incident/{number}")
 @signed_in
-async def incident(request: Request, number: Number) -> Response:
-    """Show an incident with the forms that the person may send."""
+async def incident(
+    request: Request,
+    number: Number,
+    done: Annotated[Literal["", "approve", "ack", "undo", "outcome", "drain"], Query()] = "",
+) -> Response:
+    """Show an incident with the forms that the person may send, and what was just recorded."""
     session = require_session(request, Role.SEE)
     site = console_of(request)
     views = PageViews(site)
@@ -152,8 +174,8 @@ async def incident(request: Request, number: Number) -> Response:
     page = await site.context.read(("incident", number), make)
     forms = _incident_forms(page.values, session, number)
     address = f"{path_of('incident', number)}/live"  # equal for all people, so that it is shared
-    name = session.holder.name
-    return person_page(request, page, address=address, forms=forms, person=name)
+    name, notice = session.holder.name, _RECORDED[done]
+    return person_page(request, page, address=address, forms=forms, person=name, notice=notice)
 
 
 def _incident_forms(values: Mapping[str, Any], session: Session, number: int) -> dict[str, str]:
@@ -163,11 +185,16 @@ def _incident_forms(values: Mapping[str, Any], session: Session, number: int) ->
     possible = {
         "approve": values["proposed"] and not values["approved"] and role.includes(Role.APPROVE),
         "ack": not shown.acknowledged and is_open and role.includes(Role.APPROVE),
-        "undo": (is_open or values["open_actions"]) and role.includes(Role.ACT),
+        "undo": (is_open or _still_acting(values)) and role.includes(Role.ACT),
         "outcome": role.includes(Role.ACT),
     }
     path = path_of("incident", number)
     return {act: session.form_token(f"{path}/{act}") for act, may in possible.items() if may}
+
+
+def _still_acting(values: Mapping[str, Any]) -> bool:
+    """Tell whether an action is left that nothing returns yet."""
+    return any(a.state is not ActionState.RELEASING for a in values["open_actions"])
 
 
 async def _act(
@@ -195,6 +222,11 @@ async def _act(
     return RedirectResponse(back(result), 303)
 
 
+def _shown_after(act: str, number: object) -> str:
+    """Return the address of an incident that confirms an act."""
+    return f"{path_of('incident', number)}?done={act}"
+
+
 @act_router.post("/incident/{number}/approve")
 async def approve(request: Request, number: Number) -> Response:
     """Approve the decision that the person saw."""
@@ -205,7 +237,7 @@ async def approve(request: Request, number: Number) -> Response:
             raise RefusedError(422, "decision_at: expected the time of a decision")
         return operator.approve(number, Nanoseconds(int(at)))
 
-    return await _act(request, Role.APPROVE, act, lambda _: path_of("incident", number))
+    return await _act(request, Role.APPROVE, act, lambda _: _shown_after("approve", number))
 
 
 @act_router.post("/incident/{number}/ack")
@@ -213,7 +245,7 @@ async def acknowledge(request: Request, number: Number) -> Response:
     """Acknowledge an incident."""
     return await _act(
         *(request, Role.APPROVE, lambda operator, _: operator.acknowledge(number)),
-        lambda _: path_of("incident", number),
+        lambda _: _shown_after("ack", number),
     )
 
 
@@ -222,7 +254,7 @@ async def undo(request: Request, number: Number) -> Response:
     """Undo the actions of an incident."""
     return await _act(
         *(request, Role.ACT, lambda operator, _: operator.undo(number)),
-        lambda _: path_of("incident", number),
+        lambda _: _shown_after("undo", number),
     )
 
 
@@ -236,7 +268,7 @@ async def record_outcome(request: Request, number: Number) -> Response:
             raise RefusedError(422, f"outcome: expected one of {', '.join(Outcome)}")
         return operator.record_outcome(number, Outcome(value))
 
-    return await _act(request, Role.ACT, act, lambda _: path_of("incident", number))
+    return await _act(request, Role.ACT, act, lambda _: _shown_after("outcome", number))
 
 
 # --- machines and the switch ----------------------------------------------------------------------
@@ -274,7 +306,7 @@ async def drain(request: Request) -> Response:
             raise RefusedError(422, f"mode: expected one of {', '.join(DrainMode)}")
         return operator.drain(machine, DrainMode(mode))[0]
 
-    return await _act(request, Role.ACT, act, lambda number: path_of("incident", number))
+    return await _act(request, Role.ACT, act, lambda number: _shown_after("drain", number))
 
 
 @act_router.get("/switch")
@@ -291,11 +323,11 @@ async def ask_for_switch(request: Request) -> Response:
         "/switch",
         button,
         session.form_token("/switch"),
-        (_Field("why", "Why"),),
+        (_Field("why", "Why", required=off is None),),
         (("acting", acting),),
     )
     texts = (
-        "forewarn acts." if off is None else f"Stopped by {off.who}: {off.why}",
+        "forewarn acts." if off is None else f"Stopped by {off.who}: {off.why or _NO_REASON}",
         "Findings are still recorded and actions still released while it is stopped.",
     )
     values = _PLAIN | {"texts": texts, "forms": (form,)}
@@ -313,6 +345,8 @@ async def turn_switch(request: Request) -> Response:
             if not session.holder.role.includes(Role.ADMIN):
                 raise RefusedError(403, f"your role is `{session.holder.role}`, expected `admin`")
             context.switch.lift(now=operator.now, who=operator.name, why=operator.why)
+        elif not operator.why:
+            raise RefusedError(422, "why: expected the reason for which forewarn is stopped")
         else:
             context.switch.stop(now=operator.now, who=operator.name, why=operator.why)
         return None

@@ -43,7 +43,9 @@ def _finding(finding: Finding) -> StoryEntry:
     about += f" in job {finding.job}" if finding.job else ""
     repeats = f", {finding.count} reports" if finding.count > 1 else ""
     evidence = ", ".join(
-        f"{name} {value}" for name, value in finding.evidence.items() if value not in (None, "")
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in finding.evidence.items()
+        if value not in (None, "")
     )
     what = f"finding: {finding.cause} on {finding.machine}{about}{repeats}"
     return StoryEntry(finding.at, "●", finding.source, what, evidence[:_MAX_EVIDENCE])

@@ -57,6 +57,13 @@ async def today(request: Request) -> Response:
     return await _shared_page(request, PageViews.today)
 
 
+@page_router.get("/out")
+@signed_in
+async def out_of_service(request: Request) -> Response:
+    """Show the machines that forewarn has taken out of service."""
+    return await _shared_page(request, PageViews.out_of_service)
+
+
 @page_router.get("/list/{date}")
 @signed_in
 async def at_risk(request: Request, date: Date, after: Rank = 0, flagged: bool = False) -> Response:

@@ -18,6 +18,7 @@ Match = tuple[str, str]
 
 _MAX_MATCHES: Final = 50
 _MAX_DIGITS: Final = 18
+_KINDS: Final = ("gpu", "machine", "job", "incident")
 _COLUMNS: Final = {"machine": "machine_id", "gpu": "gpu_serial"}
 
 
@@ -30,6 +31,9 @@ def search(context: ApiContext, text: str) -> str | Page:
     if not text:
         return "/"
     exact = _exact(context, text)
+    kind, _, name = text.partition(" ")
+    if not exact and kind.lower() in _KINDS:
+        exact = [match for match in _exact(context, name.strip()) if match[0] == kind.lower()]
     if len(exact) == 1:
         return path_of(*exact[0])
     matches = exact or _partial(context, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from forewarn.pipelines.console.console_site import ConsoleSite
 from forewarn.pipelines.console.incident_story import incident_story
 from forewarn.pipelines.console.job_verdict import JobVerdict, parse_verdict
 from forewarn.pipelines.console.page_words import action_mark, coded, path_of, state_mark, when
+from forewarn.pipelines.console.person_tasks import approval_tasks, machine_tasks
 from forewarn.pipelines.console.telemetry_chart import telemetry_charts
 from forewarn.pipelines.incidents.api.api_context import ApiContext
 from forewarn.pipelines.incidents.api.api_models import ActionDetail
@@ -86,6 +87,7 @@ class PageViews:
             "coded": coded,
             "path_of": path_of,
             "actions": ACTION_WORDS,
+            "navigation": True,
             "simulation": None if control is None else control.status(),
         }
         return render_page(f"console/{page.template}.html", shared | dict(page.values) | more)
@@ -96,28 +98,45 @@ class PageViews:
         """Return what is on fire, what waits for a person, and what was done at night."""
         context = self.context
         heads, now = context.ledger.open_heads(), context.now()
-        waiting = [head for head in heads if head.ruling is Ruling.PROPOSE]
-        blocked = [h for h in heads if h.ruling is Ruling.HOLD and not h.acknowledged]
         recent = context.ledger.recent_actions(Nanoseconds(now - _NIGHT))
-        open_actions = context.ledger.open_actions()
+        out = [action for action in context.ledger.open_actions() if action.step.isolates]
+        approvals = approval_tasks(heads)
+        waiting = sorted([*approvals, *machine_tasks(context.ledger, out, now).values()])
+        handled = {action.machine for action in out}
+        blocked = [
+            head
+            for head in heads
+            if head.ruling is Ruling.HOLD and not head.acknowledged and head.machine not in handled
+        ]
         off = context.switch.off()
         newest = self._newest_list(flagged=True)
         values = {
             "switch": off,
-            "waiting": waiting[-_MAX_WAITING:][::-1],
+            "waiting": waiting[:_MAX_WAITING],
             "n_waiting": len(waiting),
+            "n_approvals": len(approvals),
             "rulings": Counter(str(head.ruling or "") for head in heads),
             "n_open": len(heads),
             "blocked": blocked[-_MAX_BLOCKED:][::-1],
+            "n_blocked": len(blocked),
             "done": self._with_authors(recent[-_MAX_DONE:][::-1]),
+            "reasons": self._reasons(recent[-_MAX_DONE:]),
             "n_done": len(recent),
-            "n_out": len({a.machine for a in open_actions if a.step.isolates}),
+            "n_out": len(handled),
             "listed": newest,
             "flagged": newest.gpus[:_MAX_FLAGGED] if newest else (),
             "troubles": list(self._troubles(newest)),
             "illustration": self.site.illustration(),
         }
         return Page("today", "Today", "/v1/incidents?state=open", values)
+
+    def out_of_service(self) -> Page:
+        """Return all machines that forewarn has taken out of service, and what each waits for."""
+        ledger = self.context.ledger
+        actions = [action for action in ledger.open_actions() if action.step.isolates]
+        tasks = machine_tasks(ledger, actions, self.context.now())
+        rows = [(action, tasks.get(action.id)) for action in actions]
+        return Page("out", "Out of service", "/v1/actions", {"rows": rows})
 
     def at_risk(self, date: str, *, after: int, flagged: bool) -> Page:
         """Return a page of a daily list."""
@@ -132,6 +151,7 @@ class PageViews:
         values = {
             "listed": answer,
             "rows": rows,
+            "out": self._out_of_service(),
             "only_flagged": flagged,
             "after": after,
             "dates": lists.dates()[:14] if lists else (),
@@ -146,6 +166,7 @@ class PageViews:
         values = {
             "gpu": answer,
             "charts": telemetry_charts(answer),
+            "out": self._out_of_service().get(answer.machine or ""),
             "checks": first_checks(reasons),
         }
         return Page("gpu", f"GPU {serial}", f"/v1/gpus/{quote(serial, safe='')}", values)
@@ -199,12 +220,15 @@ class PageViews:
         ledger, decision = self.context.ledger, incident.decision
         approval = ledger.approvals([number]).get(number)
         approved = approval is not None and decision is not None
+        ends = [row for row in ledger.incident_changes(number) if row.what == incident.state.value]
         values = {
             "incident": incident,
             "story": incident_story(incident, ledger),
             "last": decision,
+            "ended": ends[-1] if ends else None,
             "approved": approved and approval.decision.at == decision.at,  # type: ignore[union-attr]
             "open_actions": [action for action in incident.actions if action.open],
+            "asked": sorted(machine_tasks(ledger, incident.actions, self.context.now()).values()),
             "proposed": self._is_proposal(incident),
             "jobs": sorted({f.job for f in incident.findings if f.job})[:20],
             "serials": sorted({f.gpu_serial for f in incident.findings if f.gpu_serial})[:20],
@@ -271,6 +295,20 @@ class PageViews:
         return [
             ActionDetail.from_action(action, ledger.action_states(action.id)) for action in actions
         ]
+
+    def _out_of_service(self) -> dict[str, Action]:
+        """Return the action that keeps each machine out of service."""
+        actions = self.context.ledger.open_actions()
+        return {action.machine: action for action in actions if action.step.isolates}
+
+    def _reasons(self, actions: Sequence[Action]) -> dict[int, str]:
+        """Return why each action was taken: the reason of the decision that led to it."""
+        decisions = self.context.ledger.decisions_by_incident([a.incident for a in actions])
+        return {
+            action.id: earlier[-1].reason
+            for action in actions
+            if (earlier := [d for d in decisions.get(action.incident, ()) if d.at <= action.at])
+        }
 
     def _troubles(self, listed: ListAnswer | None) -> Iterable[str]:
         """Yield what is wrong with forewarn itself: it must not look quiet because it is down."""

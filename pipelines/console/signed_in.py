@@ -201,9 +201,8 @@ def _error_page(request: Request, error: Exception) -> Response:
     if status == 401:
         return RedirectResponse("/sign-in", 303, headers=_NO_STORE)
     values = {"texts": [text], "forms": (), "links": [("/", "Today")]}
-    response = person_page(
-        request, Page("form", f"Not possible ({status})", "/health", values), status
-    )
+    page = Page("form", f"Not possible ({status})", "/health", values)
+    response = person_page(request, page, status, navigation=read_session(request) is not None)
     if status == 429:
         response.headers["Retry-After"] = "60"
     return response

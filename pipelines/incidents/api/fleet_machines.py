@@ -101,7 +101,7 @@ def _machines(
                 action="" if action is None else action.state.value,
                 step="" if action is None else action.step.value,
                 incidents=tuple(head.id for head in own),
-                waits=any(head.ruling is Ruling.PROPOSE for head in own),
+                waits=any(head.ruling is Ruling.PROPOSE and not head.approved for head in own),
             )
         )
     return sorted(machines, key=_fleet_key)

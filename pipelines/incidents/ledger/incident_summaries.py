@@ -27,7 +27,11 @@ __all__ = ["IncidentChange", "IncidentHead", "changes", "heads", "ids_of_job"]
 
 
 class IncidentHead(NamedTuple):
-    """An incident without findings and actions; `ruling` and `step` are of its last decision."""
+    """An incident without findings and actions.
+
+    `ruling`, `step`, `reason` and `decided_at` are of its last decision; `approved` tells whether a
+    person has approved that one.
+    """
 
     id: int
     machine: str
@@ -38,6 +42,8 @@ class IncidentHead(NamedTuple):
     step: Step | None
     reason: str
     acknowledged: bool
+    decided_at: Nanoseconds = Nanoseconds(0)
+    approved: bool = False
 
 
 class IncidentChange(NamedTuple):
@@ -59,18 +65,23 @@ def heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
         rulings = {row.incident: ruling for row, ruling in rows}
         query = select(acknowledgements.c.incident).where(acknowledgements.c.incident.in_(chunk))
         taken = set(connection.scalars(query))
+        granted = select(approvals.c.incident, approvals.c.decision_at)
+        granted = granted.where(approvals.c.incident.in_(chunk))
+        approved = {(row.incident, row.decision_at) for row in connection.execute(granted)}
         selected = connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
         for row, _ in iter_readable(connection, incidents, selected, tuple):
-            ruling, step, reason = rulings.get(row.id, (None, None, ""))
+            ruling, step, reason, at = rulings.get(row.id, (None, None, "", Nanoseconds(0)))
             known[row.id] = IncidentHead(
                 *(row.id, row.machine, row.gpu_serial, row.shared, Nanoseconds(row.opened_at)),
                 *(ruling, step, reason, row.id in taken),
+                decided_at=at,
+                approved=(row.id, at) in approved,
             )
     return [known[number] for number in numbers if number in known]
 
 
-def _ruling(row: Row[Any]) -> tuple[Ruling, Step, str]:
-    return Ruling(row.ruling), Step(row.step), row.reason
+def _ruling(row: Row[Any]) -> tuple[Ruling, Step, str, Nanoseconds]:
+    return Ruling(row.ruling), Step(row.step), row.reason, Nanoseconds(row.at)
 
 
 def ids_of_job(connection: Connection, job: str, limit: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,8 @@ class KillSwitch:
         errors = []
         try:
             self.mark(who, why)
+            with suppress(OSError):  # the time of the stop, also in a simulation; nothing more
+                os.utime(self.file, ns=(now, now))
         except OSError as error:
             errors.append(f"{self.file}: cannot be written ({error.strerror})")
         try:

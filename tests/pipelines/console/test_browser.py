@@ -31,7 +31,7 @@ AXE = AXE / "forewarn" / "axe-core-4.14.0" / "axe.min.js"
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
 PAGES = (
     *("/", "/list/latest", "/gpu/S001", "/machine/node-1", "/job/4711", "/incident/1"),
-    *("/incidents", "/fleet", "/score", "/models", "/account", "/drain?machine=node-1"),
+    *("/out", "/incidents", "/fleet", "/score", "/models", "/account", "/drain?machine=node-1"),
 )
 CONFIG = """
 [respond]

@@ -13,7 +13,12 @@ from tests.pipelines.incidents.api.stored_list import DATE, write_list
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.console.sessions import SESSION_LIFETIME
 from forewarn.pipelines.incidents.api.access_control import Role
+from forewarn.pipelines.incidents.ledger.step_changes import record_change
+from forewarn.response.follow_up.step_progress import StepChange, StepEvent
+from forewarn.response.state.action import ActionState
+from forewarn.response.state.decision import Ruling
 from forewarn.response.state.incident import IncidentState, Outcome
+from forewarn.response.state.step import Step
 
 STATIC = Path(__file__).parents[3] / "pipelines" / "console" / "static"
 # From the packages htmx.org 4.0.1 and uplot 1.6.32 of npm.
@@ -22,7 +27,17 @@ CHECKSUMS = {
     "uplot-1.6.32.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uplot-1.6.32.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }
-PAGES = ("/", "/list/latest", "/incidents", "/fleet", "/score", "/models", "/account", "/switch")
+PAGES = (
+    "/",
+    "/out",
+    "/list/latest",
+    "/incidents",
+    "/fleet",
+    "/score",
+    "/models",
+    "/account",
+    "/switch",
+)
 SCRIPT = "<script>alert(1)</script>"
 
 
@@ -63,7 +78,7 @@ def test_pages_answer_their_questions(console: Console, tmp_path: Path) -> None:
     api.propose(waiting := api.incident("node-2"))
     browser = console.browser("act")
     for path, words in {
-        "/": ("1 step waits for you", f"Incident {waiting}: decide", "drain of <bdi>node-1</bdi>"),
+        "/": ("1 step waits for you", f"Incident {waiting}: decide", "<bdi>node-1</bdi>"),
         "/list/latest": (
             "2 GPUs flagged of 24",
             "nvidia-smi -q -d ECC",
@@ -135,12 +150,70 @@ def test_long_lists_are_paged_by_the_server(console: Console, tmp_path: Path) ->
     assert seen == 250
 
 
+def test_approved_step_no_longer_waits(console: Console) -> None:
+    console.api.propose(number := console.api.incident())
+    browser, path = console.browser("approve"), f"/incident/{number}/approve"
+    assert "1 step waits for you" in browser.get("/").text
+    browser.post(path, browser.form(f"/incident/{number}", path))
+    text = browser.get("/").text
+    assert "Nothing waits for you" in text
+    assert 'aria-label="node-1: waits' not in browser.get("/fleet").text
+    text = browser.get(f"/incident/{number}").text
+    assert "waits for approval" not in text[: text.index("The story")]
+
+
+def test_drained_machine_waits_for_its_return(console: Console, tmp_path: Path) -> None:
+    write_list(tmp_path / "lists")
+    console.api.act(number := console.api.incident(), ActionState.DRAINED)
+    console.api.propose(number, ruling=Ruling.HOLD)
+    browser = console.browser("act")
+    today = browser.get("/").text
+    for words in ("1 step waits for you", "repair it, then return it", 'href="/out"'):
+        assert words in today
+    assert 'id="blocked"' not in today  # its machine is drained already
+    assert "repair it, then return it" in browser.get("/out").text
+    assert "repair it, then return it" in browser.get(f"/incident/{number}").text
+    gpu = browser.get("/gpu/S001").text
+    assert "drained: runs no job" in gpu
+    assert "/drain?machine" not in gpu
+    assert "drained: runs no job" in browser.get("/list/latest").text
+
+
+def test_request_to_a_person_waits_for_them(console: Console) -> None:
+    action = console.api.act(number := console.api.incident(), ActionState.DRAINED, Step.RESET)
+    browser = console.browser("see")
+    assert "Nothing waits for you" in browser.get("/").text
+    request = StepChange(Step.RESET, StepEvent.HANDED_OVER, "a person must reset it", NOW)
+    assert record_change(console.api.ledger, action, request)
+    console.site.pages.clear()
+    for path in ("/", "/out", f"/incident/{number}"):
+        assert "a person must reset it" in browser.get(path).text
+    assert "1 step waits for you" in browser.get("/").text
+
+
+def test_undone_incident_shows_its_newest_state(console: Console) -> None:
+    console.api.act(number := console.api.incident())
+    console.api.propose(number, ruling=Ruling.ACT)
+    browser, path = console.browser("act"), f"/incident/{number}/undo"
+    form = browser.form(f"/incident/{number}", path) | {"why": "fan replaced"}
+    answer = browser.post(path, form)
+    text = browser.get(answer.headers["location"]).text
+    hero = text[text.index('<div class="card hero') : text.index("The story")]
+    assert "Recorded: undone" in text
+    assert "overridden by a person" in hero
+    assert "fan replaced" in hero
+    assert "acting" not in hero
+    assert path not in text
+    assert "acting" not in browser.get("/incidents").text
+
+
 @pytest.mark.parametrize(
     ("text", "target"),
     [
         ("S001", "/gpu/S001"),
         ("node-2", "/machine/node-2"),
         ("4711", "/job/4711"),
+        ("job 4711", "/job/4711"),
         ("1", "/incident/1"),
     ],
 )
@@ -225,6 +298,8 @@ def test_invalid_tokens_are_refused(console: Console, token: str) -> None:
     answer = console.browser().post("/sign-in", {"token": token})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
+    assert 'role="search"' not in answer.text
+    assert ('name="token"' in answer.text) is (token != "report-token")
 
 
 def test_sign_in_is_limited_by_address(console: Console) -> None:
@@ -258,7 +333,8 @@ def test_approval_is_recorded_under_the_name(console: Console) -> None:
     browser = console.browser("approve")
     form = browser.form(f"/incident/{number}", f"/incident/{number}/approve")
     answer = browser.post(f"/incident/{number}/approve", form | {"why": "night shift"})
-    assert answer.headers["location"] == f"/incident/{number}"
+    assert answer.headers["location"] == f"/incident/{number}?done=approve"
+    assert "Recorded: approved" in browser.get(answer.headers["location"]).text
     approval = console.api.ledger.approvals([number])[number]
     assert approval.who == "approve-ann"
     note = console.api.ledger.notes()[0]
@@ -343,10 +419,13 @@ def test_drain_and_switch_are_requested(console: Console) -> None:
     browser = console.browser("admin")
     form = browser.form("/drain?machine=node-5", "/drain")
     answer = browser.post("/drain", form | {"machine": "node-5", "mode": "finish", "why": "fan"})
-    assert answer.headers["location"] == "/incident/1"
+    assert answer.headers["location"] == "/incident/1?done=drain"
     bad = browser.form("/drain", "/drain") | {"machine": "a b", "mode": "finish"}
     assert browser.post("/drain", bad).status_code == 422
+    assert browser.post("/switch", browser.form("/switch", "/switch")).status_code == 422
+    assert console.api.context.switch.off() is None
     browser.post("/switch", browser.form("/switch", "/switch") | {"why": "storm"})
+    assert "just now" in browser.get("/").text  # by the clock of the site
     assert console.api.context.switch.off() is not None
     assert "forewarn is stopped" in browser.get("/").text
     assert console.browser("approve").get("/switch").status_code == 403

@@ -114,7 +114,9 @@ class Api:
         assert self.ledger.decide(decision)
         return decision
 
-    def act(self, number: int, state: ActionState = ActionState.HOLDING) -> Action:
+    def act(
+        self, number: int, state: ActionState = ActionState.HOLDING, step: Step = Step.DRAIN
+    ) -> Action:
         action = Action(
             id=0,
             incident=number,
@@ -123,7 +125,7 @@ class Api:
             rack="r1",
             job=None,
             cause="check by nhc",
-            step=Step.DRAIN,
+            step=step,
             mode=DrainMode.FINISH,
             at=self.clock.moment,
             valid_until=LATER,
