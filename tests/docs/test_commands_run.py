@@ -48,7 +48,6 @@ NOT_RUN = {
     "respond --slurm-history": "Slurm: tests/pipelines/incidents",
     "messages test": "a receiver: tests/pipelines/incidents/messages",
     "inspect": "machines, minutes: tests/pipelines/inspection",
-    "study inspection": "a minute: tests/pipelines/studies/test_inspection_study.py",
     "lost": "runs of a scheduler: tests/pipelines/recovery",
     "advise": "a file of a job: tests/pipelines/recovery",
     "launch": "hosts: tests/gloo_jobs/test_launched_job.py",

@@ -194,7 +194,7 @@ def test_failures_are_predicted_above_chance(scores: pd.DataFrame, report: dict[
 def test_lists_match_contract(lists: Path) -> None:
     assert sorted(path.name for path in lists.iterdir()) == [f"date={day}" for day in LIST_DAYS]
     files = {f"at_risk.{kind}" for kind in ("parquet", "csv", "json", "html")}
-    files |= {"unscored.csv", "summary.json"}
+    files |= {"unscored.csv", "summary.json", "gpu_extracts.parquet"}
     wanted = {
         "rank", "gpu_serial", "probability", "flagged", "flagged_by", "reasons", "window_end",
         "model_version", "valid_until",

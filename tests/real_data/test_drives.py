@@ -57,7 +57,7 @@ def report(records: Path, config: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_packages_do_not_name_data_set() -> None:
-    words = re.compile(r"smart_|\bdrives?\b.*(disk|SMART)|ST31500541AS|ST4000DM000")
+    words = re.compile(r"smart_\d|\bdrives?\b.*(disk|SMART)|ST31500541AS|ST4000DM000")
     names = ("features", "models", "evaluation", "response", "pipelines")
     paths = [path for name in names for path in (TESTS.parents[1] / name).rglob("*.py")]
     assert [path.name for path in paths if words.search(path.read_text())] == []

@@ -33,7 +33,9 @@ def _completed(script: Path, folder: Path, *words: str) -> set[str]:
 
 
 def test_bash_completes_commands(bash: Path, tmp_path: Path) -> None:
-    assert _completed(bash, tmp_path, "co") == {"collect", "compact", "completion", "config"}
+    assert _completed(bash, tmp_path, "co") == {
+        *("collect", "compact", "completion", "config", "console")
+    }
     assert _completed(bash, tmp_path, "models", "r") == {"rollback"}
     assert _completed(bash, tmp_path, "completion", "") == {"bash", "zsh"}
 

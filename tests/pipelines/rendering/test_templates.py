@@ -116,7 +116,7 @@ def contrast(one: str, other: str) -> float:
 def schemes() -> list[dict[str, str]]:
     style = (
         resources.files("forewarn.pipelines.rendering")
-        .joinpath("page_style.html")
+        .joinpath("page_style.css")
         .read_text("utf-8")
     )
     roots = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)

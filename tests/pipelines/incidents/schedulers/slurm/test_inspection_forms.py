@@ -46,7 +46,11 @@ def test_prolog_inspects_and_lets_the_job_start(slurm: Any, configure: Callable[
     folder = configure("slurm-prolog", "Prolog={}", "PrologFlags=Alloc")
     slurm.submit("-w", NODE)
     calls = folder / "calls"
-    slurm.until(lambda: "inspect run --set quick" in calls.read_text(), "the prolog inspects")
+
+    def inspects() -> bool:
+        return calls.exists() and "inspect run --set quick" in calls.read_text()
+
+    slurm.until(inspects, "the prolog inspects")
     assert f"ready --machine {NODE} --for prolog" in calls.read_text()
     assert "DRAIN" not in slurm.line(NODE)
 

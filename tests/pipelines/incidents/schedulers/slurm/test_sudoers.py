@@ -35,7 +35,7 @@ class Recording(SlurmCommand):
 
     def ask(self, *command: str) -> str:
         if "-j" in command:
-            return f"{command[command.index('-j') + 1]}|PENDING|gpu|1|(null)|n1,n9|(null)\n"
+            return f"{command[command.index('-j') + 1]}|PENDING|gpu|1|(null)|n1,n9|root|(null)\n"
         if command[0] == "squeue":
             return (
                 "12|n1\n12_3|n1\n14+1|n1\n" if self.node.startswith("NodeName=n1 State=A") else ""
