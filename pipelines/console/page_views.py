@@ -265,6 +265,9 @@ class PageViews:
             racks[machine.rack].append((machine, machine_state(machine)))
         counts = Counter(state for rows in racks.values() for _, state in rows)
         values = {"fleet": answer, "racks": racks, "counts": counts, "after": after}
+        daily = self.context.lists.newest() if self.context.lists else None
+        unscored = [row for row in daily.unscored if row.get("gpu_serial")] if daily else []
+        values |= {"unscored": unscored[:PAGE_SIZE], "n_unscored": len(unscored)}
         return Page("fleet", "Fleet", "/v1/fleet", values)
 
     def models(self) -> Page:

@@ -88,7 +88,13 @@ def test_pages_answer_their_questions(console: Console, tmp_path: Path) -> None:
         "/machine/node-1": ("draining", "S001", "incident 1"),
         "/job/4711": ("No diagnosis has looked", "forewarn lost", "Incident 1"),
         "/incident/1": ("nhc", "finding: check by nhc", "The story", "Undo"),
-        "/fleet": ("rack-0", 'aria-label="node-2: waits for approval"', "Quality of the data"),
+        "/fleet": (
+            "rack-0",
+            'aria-label="node-2: waits for approval"',
+            "Quality of the data",
+            "/gpu/S100",
+        ),
+        "/incidents": ("/job/4711",),
     }.items():
         text = browser.get(path).text
         assert [word for word in words if word not in text] == []
