@@ -39,7 +39,10 @@ def run_benchmark(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """Run a benchmark, echo its output, and return its cost and its ratios."""
     start = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, str(path), *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(path), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},  # one may import another
     )
     lines = []
     assert process.stdout is not None
