@@ -239,19 +239,13 @@ def _events(args: argparse.Namespace) -> HostEvents | None:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    import signal
-    import threading
-
     from forewarn.pipelines.detection.detection_watch import DetectionWatch
     from forewarn.pipelines.detection.live_metrics import LiveMetrics
     from forewarn.pipelines.detection.stored_detector import open_detector
     from forewarn.pipelines.ingest.prometheus_client import PrometheusClient
+    from forewarn.pipelines.runtime.interruption import stop_on_signals
 
-    settings, stored, stop = (
-        load_config_option(args).watch,
-        open_detector(args.model),
-        threading.Event(),
-    )
+    settings, stored = load_config_option(args).watch, open_detector(args.model)
     with ExitStack() as resources:
         source: Path | LiveMetrics = args.metrics
         if args.prometheus is not None:
@@ -261,8 +255,7 @@ def _watch(args: argparse.Namespace) -> int:
             tasks = _tasks_table(args, settings)
             source = LiveMetrics(server, settings, stored.interval, tasks, stored.sampling)
         watch = DetectionWatch(stored, settings, source, args.state, args.at_risk, _events(args))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        stop = stop_on_signals()
         if args.once:
             _print_call(watch.call(), args.json)
         else:

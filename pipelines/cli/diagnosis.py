@@ -17,6 +17,8 @@ from forewarn.pipelines.cli.options import (
     add_json,
     add_out,
     add_seed,
+    duration_in,
+    hosts_argument,
     integer_at_least,
     time_argument,
     zone_argument,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_diagnose", "add_simulate_job"]
 
-_EVERY = 30 * SECOND  # nanoseconds
+_EVERY = 30.0  # seconds
 
 
 def add_diagnose(commands: Commands) -> None:
@@ -131,7 +133,7 @@ def _add_watch(parts: Commands) -> None:
     _add_context(command)
     command.add_argument(
         "--every",
-        type=_duration,
+        type=duration_in(SECOND),
         default=_EVERY,
         metavar="TIME",
         help="time between two diagnoses (default: 30s)",
@@ -143,27 +145,12 @@ def _add_watch(parts: Commands) -> None:
     add_json(command)
 
 
-def _duration(text: str) -> int:
-    from forewarn.pipelines.config.toml_tables import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"found {text!r}, {error}") from None
-
-
 def _watch(args: argparse.Namespace) -> int:
-    import signal
-    import threading
-
     from forewarn.pipelines.diagnosis.job_watch import JobWatch
+    from forewarn.pipelines.runtime.interruption import stop_on_signals
 
     watch = JobWatch(args.jobs, _site(args), args.state)
-    stop = threading.Event()
-    if not args.once:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-    for line in watch.look() if args.once else watch.run(args.every / SECOND, stop):
+    for line in watch.look() if args.once else watch.run(args.every, stop_on_signals()):
         _print_verdict(line, args.json)
     return 0
 
@@ -182,7 +169,7 @@ def _add_nodes(commands: Commands) -> None:
     )
     command.add_argument(
         "--nodes",
-        type=_hostlist,
+        type=hosts_argument,
         default=(),
         metavar="LIST",
         help="node-[1-8,12], neighbours next to each other (default: those of the results)",
@@ -195,15 +182,6 @@ def _add_nodes(commands: Commands) -> None:
         "table of all pairs (nodes,bandwidth), or output of nccl-tests (a file or a folder)",
     )
     add_json(command)
-
-
-def _hostlist(text: str) -> tuple[str, ...]:
-    from forewarn.features.hostlist import HostlistError, expand
-
-    try:
-        return tuple(expand(text))
-    except HostlistError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _nodes(args: argparse.Namespace) -> int:
@@ -235,12 +213,10 @@ def _add_collect(commands: Commands) -> None:
 
 
 def _collect(args: argparse.Namespace) -> int:
-    import signal
-    import threading
-
     from forewarn.pipelines.agent.jobs.job_collector import JobCollector
     from forewarn.pipelines.config.agent_policy import load_policy
     from forewarn.pipelines.runtime.clock import SystemClock
+    from forewarn.pipelines.runtime.interruption import stop_on_signals
     from forewarn.pipelines.runtime.progress import note
 
     policy = load_policy(args.policy)
@@ -250,10 +226,7 @@ def _collect(args: argparse.Namespace) -> int:
     if args.once:
         write_line(f"{jobs.collect()} training processes; saved in {policy.jobs.folder}")
         return 0
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    jobs.run(stop)
+    jobs.run(stop_on_signals())
     return 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.inspection_results import (
     add_accept,
     add_checks,
@@ -22,6 +23,8 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_group,
     add_json,
+    duration_in,
+    hosts_argument,
     integer_at_least,
     time_argument,
 )
@@ -97,7 +100,7 @@ def _add_other_machines(command: Parser) -> None:
     command.add_argument(
         "--hosts",
         nargs="+",
-        type=_host_list,
+        type=hosts_argument,
         default=[],
         metavar="HOST",
         help="inspect these machines at the same time, through --via, instead of this one",
@@ -105,7 +108,7 @@ def _add_other_machines(command: Parser) -> None:
     command.add_argument(
         "--pair",
         nargs="+",
-        type=_host_list,
+        type=hosts_argument,
         default=[],
         metavar="HOST",
         help="test all pairs of these machines instead, as node-[1-8]; --set names the results",
@@ -118,7 +121,7 @@ def _add_bounds(command: Parser) -> None:
     command.add_argument(
         "--for",
         dest="burn_in",
-        type=duration_argument,
+        type=duration_in(SECOND),
         default=0.0,
         metavar="SPAN",
         help="repeat the set for this time, as 48h; started again after a kill or a restart of the "
@@ -126,7 +129,7 @@ def _add_bounds(command: Parser) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=duration_argument,
+        type=duration_in(SECOND),
         metavar="SPAN",
         help="end of the inspection; what is left then does not run",
     )
@@ -155,7 +158,7 @@ def _add_precheck(parts: Commands) -> None:
     command.add_argument(
         "--hosts",
         nargs="+",
-        type=_host_list,
+        type=hosts_argument,
         required=True,
         metavar="HOST",
         help="machines, as node-[1-8]",
@@ -224,7 +227,7 @@ def _add_network(command: Parser) -> None:
     )
     command.add_argument(
         "--pair-timeout",
-        type=duration_argument,
+        type=duration_in(SECOND),
         default=60.0,
         metavar="SPAN",
         help="limit of a test of a pair (default: 60s)",
@@ -243,27 +246,7 @@ def add_set(command: Parser) -> None:
     add_checks(command)
 
 
-def duration_argument(text: str) -> float:
-    """Parse a duration such as 90s or 48h, in seconds."""
-    from forewarn.features.duration import parse_duration
-    from forewarn.features.time_units import SECOND
-
-    try:
-        return parse_duration(text) / SECOND
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, {error}") from None
-
-
-def _host_list(text: str) -> list[str]:
-    from forewarn.features.hostlist import expand
-
-    try:
-        return expand(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _probes(args: argparse.Namespace, names: list[list[str]], option: str) -> ProbePool:
+def _probes(args: argparse.Namespace, names: Sequence[Sequence[str]], option: str) -> ProbePool:
     """Return probes of machines that the options name."""
     import shlex
 

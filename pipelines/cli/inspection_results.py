@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import HOUR, Nanoseconds
 from forewarn.pipelines.cli.options import (
     Commands,
     Parser,
@@ -16,6 +16,8 @@ from forewarn.pipelines.cli.options import (
     add_command,
     add_json,
     add_out,
+    duration_in,
+    hosts_argument,
     integer_at_least,
     positive_number,
     time_argument,
@@ -221,7 +223,7 @@ def add_plan(verbs: Commands) -> None:
     )
     command.add_argument(
         "--budget",
-        type=_hours,
+        type=duration_in(HOUR),
         metavar="SPAN",
         help="node-hours, such as 40h (default: 1 %% of those of a week)",
     )
@@ -230,7 +232,7 @@ def add_plan(verbs: Commands) -> None:
     )
     command.add_argument(
         "--job",
-        type=_hosts,
+        type=hosts_argument,
         default=(),
         metavar="HOSTS",
         help="machines of a job that will start, such as node-[01-64]",
@@ -244,25 +246,6 @@ def add_plan(verbs: Commands) -> None:
     command.add_argument("--at", type=time_argument, default="now", metavar="TIME", help="(now)")
     add_checks(command)
     add_json(command)
-
-
-def _hours(text: str) -> float:
-    from forewarn.features.duration import parse_duration
-    from forewarn.features.time_units import HOUR
-
-    try:
-        return parse_duration(text) / HOUR
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, {error}") from None
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    from forewarn.features.hostlist import expand
-
-    try:
-        return tuple(expand(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _plan(args: argparse.Namespace) -> int:

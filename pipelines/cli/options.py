@@ -34,6 +34,8 @@ __all__ = [
     "add_records",
     "add_seed",
     "complete_path",
+    "duration_in",
+    "hosts_argument",
     "integer_at_least",
     "load_config_option",
     "model_names",
@@ -113,6 +115,30 @@ def time_argument(text: str) -> int:
             f"found {_short(text)!r}, expected a date or time such as 2025-03-01 or "
             "2025-03-01T06:00:00Z, or now"
         ) from None
+
+
+def duration_in(unit: int) -> Callable[[str], float]:
+    """Return a parser of durations such as 90s or 48h, in units of so many nanoseconds."""
+
+    def parse(text: str) -> float:
+        from forewarn.features.duration import parse_duration
+
+        try:
+            return parse_duration(text) / unit
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"found {_short(text)!r}, {error}") from None
+
+    return parse
+
+
+def hosts_argument(text: str) -> tuple[str, ...]:
+    """Parse names of hosts such as node-[1-8]."""
+    from forewarn.features.hostlist import HostlistError, expand
+
+    try:
+        return tuple(expand(text))
+    except HostlistError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def zone_argument(text: str) -> dt.tzinfo:

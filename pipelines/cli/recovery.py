@@ -255,15 +255,10 @@ def add_launch(commands: Commands) -> None:
 
 
 def _launch(args: argparse.Namespace) -> int:
-    import signal
-    import threading
-
     from forewarn.pipelines.recovery.job_launcher import JobLauncher, event_text
+    from forewarn.pipelines.runtime.interruption import stop_on_signals
 
     def report(event: dict[str, Any]) -> None:
         write_line(json.dumps(event) if args.json else event_text(event))
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return JobLauncher(args.job, report, stop).run()
+    return JobLauncher(args.job, report, stop_on_signals()).run()

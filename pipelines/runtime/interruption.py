@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from forewarn.pipelines.runtime.progress import note
 
-__all__ = ["interruptible"]
+__all__ = ["interruptible", "stop_on_signals"]
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set from now on."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 @contextmanager
