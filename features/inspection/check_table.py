@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -33,17 +33,7 @@ CheckCategory = Literal[
     "software",
     "training",
 ]
-CATEGORIES: Final[tuple[CheckCategory, ...]] = (
-    "identity",
-    "gpu",
-    "memory",
-    "cpu",
-    "fabric",
-    "network",
-    "storage",
-    "software",
-    "training",
-)
+CATEGORIES: Final[tuple[CheckCategory, ...]] = get_args(CheckCategory)
 UNITS: Final = frozenset(
     (
         *("1", "count", "%", "digest", "state", "lanes", "op/s"),
