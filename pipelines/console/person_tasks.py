@@ -8,8 +8,12 @@ from typing import Final, NamedTuple
 from forewarn.features.time_units import MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.ledger.ledger_entries import (
+    CHECK_BEGUN,
+    CHECK_FAILED,
+    CHECK_PASSED,
+)
 from forewarn.pipelines.incidents.ledger.step_changes import read_changes
-from forewarn.pipelines.incidents.loop.check_process import BEGUN, FAILED, PASSED
 from forewarn.response.follow_up.release import release_due_at
 from forewarn.response.follow_up.step_progress import StepEvent
 from forewarn.response.state.action import Action, ActionState
@@ -84,11 +88,11 @@ def _to_return(ledger: Ledger, action: Action, now: Nanoseconds) -> PersonTask |
     last = checks[-1] if checks else None
     late = now - (last.at if last else action.changed_at) >= _LOOP_SPAN
     what = ""
-    if last is not None and last.detail.startswith(PASSED):
+    if last is not None and last.detail.startswith(CHECK_PASSED):
         what = "return it: the check passed, and forewarn keeps it out" if late else ""
-    elif action.step in REMEDIES or (last is not None and last.detail.startswith(BEGUN)):
+    elif action.step in REMEDIES or (last is not None and last.detail.startswith(CHECK_BEGUN)):
         pass  # the loop carries out the step, or waits for the check
-    elif last is not None and last.detail.startswith(FAILED):
+    elif last is not None and last.detail.startswith(CHECK_FAILED):
         what = "repair it: the check failed"
     elif action.step is Step.CHECK:
         what = "check it: no check of the site has begun" if late else ""

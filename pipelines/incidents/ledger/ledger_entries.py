@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.response.state.action import ActionState
 
-__all__ = ["ActionChange", "AuditNote", "ConfirmedFailure", "RecordedCounts", "SwitchChange"]
+__all__ = [
+    "CHECK_BEGUN",
+    "CHECK_FAILED",
+    "CHECK_PASSED",
+    "ActionChange",
+    "AuditNote",
+    "ConfirmedFailure",
+    "RecordedCounts",
+    "SwitchChange",
+]
+
+# What the detail of an action change begins with when the site's check of its machine is recorded.
+CHECK_BEGUN: Final = "check begun"
+CHECK_PASSED: Final = "check passed"
+CHECK_FAILED: Final = "check failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.ledger.ledger_entries import CHECK_FAILED, CHECK_PASSED
 from forewarn.pipelines.incidents.loop.detached_process import (
     AwaitedCommand,
     record_awaited,
@@ -25,11 +26,8 @@ if TYPE_CHECKING:  # imported after the check has ended, to keep the waiting pro
     from forewarn.response.state.action import Action
     from forewarn.response.state.finding import Finding
 
-__all__ = ["BEGUN", "FAILED", "PASSED", "record_result", "start_check"]
+__all__ = ["record_result", "start_check"]
 
-BEGUN: Final = "check begun"
-PASSED: Final = "check passed"
-FAILED: Final = "check failed"
 _UNKNOWN: Final = "check unknown"
 
 
@@ -55,10 +53,10 @@ def record_result(
     if result.state is CheckState.UNKNOWN:
         verdict = _UNKNOWN
     else:
-        verdict = PASSED if result.passed else FAILED
+        verdict = CHECK_PASSED if result.passed else CHECK_FAILED
 
     def record(action: Action) -> Action | None:
-        if verdict == FAILED:  # first, because a recorded change is not repeated
+        if verdict == CHECK_FAILED:  # first, because a recorded change is not repeated
             findings = ledger.new_findings([_finding(job, action, result, now)])
             ledger.record_findings(findings, now=now)
         detail = f"{verdict}: {result.detail}"

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.ledger_entries import ActionChange
+from forewarn.pipelines.incidents.ledger.ledger_entries import (
+    CHECK_BEGUN,
+    CHECK_FAILED,
+    CHECK_PASSED,
+    ActionChange,
+)
 from forewarn.pipelines.incidents.ledger.service_log import read_service
 from forewarn.pipelines.incidents.ledger.step_changes import read_changes
-from forewarn.pipelines.incidents.loop.check_process import (
-    BEGUN,
-    FAILED,
-    PASSED,
-    start_check,
-)
+from forewarn.pipelines.incidents.loop.check_process import start_check
 from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
 from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
@@ -39,8 +39,8 @@ _MAX_PARALLEL_CHECKS = 8  # site checks, each in its own process
 def last_check(ledger: Ledger, action: int) -> CheckVerdict | None:
     """Return the last result of a site check during an action; None if there is none."""
     for change in reversed(ledger.action_states(action)):
-        if change.detail.startswith((PASSED, FAILED)):
-            return CheckVerdict(change.detail.startswith(PASSED), change.at)
+        if change.detail.startswith((CHECK_PASSED, CHECK_FAILED)):
+            return CheckVerdict(change.detail.startswith(CHECK_PASSED), change.at)
     return None
 
 
@@ -110,7 +110,7 @@ class IncidentCloser:
         """
         changes = self.ledger.action_states(action.id)
         for row, change in enumerate(changes):
-            if change.detail == BEGUN and now < change.at + check.timeout * 2 * SECOND:
+            if change.detail == CHECK_BEGUN and now < change.at + check.timeout * 2 * SECOND:
                 return [c for c in changes[row:] if c.detail.startswith("check ")]
         return []
 
@@ -121,7 +121,7 @@ class IncidentCloser:
                 self._recent_check_changes(check, other, now)
                 for other in self.ledger.open_actions()
             ]
-            self._running = sum(bool(r) and r[-1].detail == BEGUN for r in recent)
+            self._running = sum(bool(r) and r[-1].detail == CHECK_BEGUN for r in recent)
         return self._running >= _MAX_PARALLEL_CHECKS
 
     def _run_check(self, check: SiteCheck, action: Action, now: Nanoseconds) -> None:
@@ -135,7 +135,7 @@ class IncidentCloser:
             or self._at_check_limit(check, now)
         ):
             return
-        started = self.ledger.advance(action, action.state, now=now, detail=BEGUN)
+        started = self.ledger.advance(action, action.state, now=now, detail=CHECK_BEGUN)
         if started is None:
             return
         try:

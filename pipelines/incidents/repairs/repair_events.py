@@ -9,7 +9,7 @@ from typing import Final
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.ledger.ledger_entries import ActionChange
+from forewarn.pipelines.incidents.ledger.ledger_entries import CHECK_PASSED, ActionChange
 from forewarn.pipelines.incidents.ledger.service_log import read_service
 from forewarn.response.follow_up.return_to_service import is_external_drain, returned_to_service_at
 from forewarn.response.follow_up.step_progress import StepEvent, parse_change
@@ -32,7 +32,6 @@ RECORDED_STAGES: Final = (
 _ACT: Final = "repair"
 _PAGE: Final = 500  # incidents read at once
 _MAX_NOTES: Final = 100_000
-_CHECK_PASSED: Final = "check passed"
 _TARGET: Final = re.compile(r"incident (\d{1,18})")
 _RETURNED: Final = (ActionState.RELEASED, ActionState.OVERRIDDEN)
 
@@ -118,7 +117,7 @@ def _action_events(
         if change.state is ActionState.DRAINED and not drained:
             drained = True
             yield event(change.at, RepairStage.DRAINED, change.who, "")
-        if change.detail.startswith(_CHECK_PASSED):
+        if change.detail.startswith(CHECK_PASSED):
             yield event(change.at, RepairStage.ACCEPTED, change.who, change.detail)
         if step is not None and (step.step, step.event) == (Step.REPLACE, StepEvent.SUCCEEDED):
             yield event(change.at, RepairStage.SWAPPED, change.who, step.detail)

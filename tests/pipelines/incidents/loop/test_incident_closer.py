@@ -11,7 +11,8 @@ from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.incidents.loop.check_process import BEGUN, record_result
+from forewarn.pipelines.incidents.ledger.ledger_entries import CHECK_BEGUN
+from forewarn.pipelines.incidents.loop.check_process import record_result
 from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
 from forewarn.pipelines.incidents.loop.incident_closer import IncidentCloser
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
@@ -185,7 +186,7 @@ def test_outdated_check_result_is_ignored(
     make_rig: Callable[..., Rig],
 ) -> None:
     rig = make_rig("exit 0")
-    started = rig.ledger.advance(rig.actions[0], ActionState.DRAINED, now=OVER, detail=BEGUN)
+    started = rig.ledger.advance(rig.actions[0], ActionState.DRAINED, now=OVER, detail=CHECK_BEGUN)
     assert started is not None
     values = (rig.ledger.database.address, rig.check.command, 30.0, "m0", 1)
     result = CheckResult(CheckState.CRITICAL, "late")
