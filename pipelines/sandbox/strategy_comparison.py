@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from forewarn.evaluation.bootstrap import Interval, mean_interval
 from forewarn.evaluation.simulation.operations.month_plan import MonthPlan
 from forewarn.evaluation.simulation.operations.simulated_cluster import Cluster, StopCosts
 from forewarn.features.array_types import Float64Array
@@ -15,7 +16,6 @@ from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 
 __all__ = ["DailyCosts", "StrategyMonth", "comparison_lines", "run_drains"]
 
-_DRAWS: Final = 2_000
 _STEP: Final = HOUR
 Listed = Mapping[int, frozenset[int]]
 """Machines to drain for a day, by the time of the list in nanoseconds since 1970 UTC."""
@@ -93,23 +93,20 @@ def comparison_lines(months: Sequence[StrategyMonth], baseline: str) -> Iterator
             yield _conclusion(month.name, month.cost - reference, baseline)
 
 
+def _difference(daily: Float64Array) -> str:
+    low, high = _interval(daily)
+    return f"{daily.sum():+,.0f} [{low:+,.0f} to {high:+,.0f}]"
+
+
 def _conclusion(name: str, daily: Float64Array, baseline: str) -> str:
-    low, high = _resampled(lambda rows: rows.sum(axis=1), daily)
+    low, high = _interval(daily)
     if low <= 0.0 <= high:
         return f"{name}: not distinguishable from {baseline}, the interval contains 0."
     how = "fewer" if high < 0.0 else "more"
     return f"{name}: {abs(daily.sum()):,.0f} GPU-hours {how} than {baseline}."
 
 
-def _difference(daily: Float64Array) -> str:
-    low, high = _resampled(lambda rows: rows.sum(axis=1), daily)
-    return f"{daily.sum():+,.0f} [{low:+,.0f} to {high:+,.0f}]"
-
-
-def _resampled(
-    statistic: Callable[[Float64Array], Float64Array], daily: Float64Array
-) -> tuple[float, float]:
-    rng = np.random.default_rng(0)
-    drawn = daily[rng.integers(len(daily), size=(_DRAWS, len(daily)))]
-    low, high = np.quantile(statistic(drawn), [0.025, 0.975])
-    return float(low), float(high)
+def _interval(daily: Float64Array) -> Interval:
+    """Return the interval of the sum of the days."""
+    low, high = mean_interval(daily)
+    return low * len(daily), high * len(daily)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from forewarn.evaluation.bootstrap import mean_interval
 from forewarn.evaluation.simulation.recovery.fault_plan import (
     GPUS_PER_MACHINE,
     FaultPlan,
@@ -42,7 +43,6 @@ RATES: Final = {"Llama 3": 3.8, "RSC-1": 6.5, "DLRover": 21.6}
 SIZES: Final = (128, 512, 2_048, 8_192, 16_384)
 """GPUs of the jobs of `rate_figures`."""
 _UNITS: Final = 16  # parts by which a job can shrink
-_RESAMPLES: Final = 2_000
 _PRECISIONS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _RECALLS: Final = (0.1, 0.3, 0.6)
 _SECONDS_PER_HOUR: Final = 3_600.0
@@ -176,18 +176,10 @@ def _compared(
             "lost_gpu_hours": float((1 - values.mean()) * gpus * days * 24),
             "stops": float(np.mean(stops[name])),
             "gain": None if before is None else float((values - before).mean()),
-            "gain_interval": None if before is None else _interval_of_mean(values - before),
+            "gain_interval": None if before is None else mean_interval(values - before),
         }
         yield row
         before = before if name == "+ moves at once" else values
-
-
-def _interval_of_mean(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by resampling."""
-    rng = np.random.default_rng(0)
-    draws = rng.choice(differences, (_RESAMPLES, len(differences))).mean(axis=1)
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def rate_figures(
