@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import uvicorn
 
 from forewarn.evaluation.simulation.operations.month_plan import MonthPlan
 from forewarn.evaluation.simulation.operations.simulated_cluster import Cluster, StopCosts
@@ -52,6 +51,7 @@ from forewarn.pipelines.storage.evidence.daily_lists import DailyLists
 __all__ = ["LiveOptions", "run_live"]
 
 _NAME: Final = "you"
+_SECONDS: Final = 30.0  # whole request
 _ACTING, _PROPOSING = "train", "research"
 _SITE: Final = """# Written by `forewarn demo --live`; relative paths start in this folder.
 [site]
@@ -159,7 +159,8 @@ def run_live(out: Path, options: LiveOptions) -> None:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise JobError(f"{out}: already exists, expected a new folder (--out).")
-    bound = Listener("demo", "127.0.0.1", options.port).bind()
+    listener = Listener("demo", "127.0.0.1", options.port)
+    bound = listener.bind()
     folder = (out / "site").resolve()
     folder.mkdir(parents=True)
     config = _SITE.replace("{store}", json.dumps(str(folder / "mlflow")))
@@ -178,7 +179,7 @@ def run_live(out: Path, options: LiveOptions) -> None:
     with interruptible(), closing(models):
         write_line("2/3 train trees and a linear model on the month before")
         _train_first(models, fleet)
-        _play(fleet, folder, models, options, bound)
+        _play(fleet, folder, models, options, listener, bound)
 
 
 def _link_past(fleet: LiveFleet, folder: Path) -> None:
@@ -200,7 +201,12 @@ def _train_first(models: LiveModels, fleet: LiveFleet) -> None:
 
 
 def _play(
-    fleet: LiveFleet, folder: Path, models: LiveModels, options: LiveOptions, bound: socket.socket
+    fleet: LiveFleet,
+    folder: Path,
+    models: LiveModels,
+    options: LiveOptions,
+    listener: Listener,
+    bound: socket.socket,
 ) -> None:
     plan = fleet.plan(options.seed)
     site = ResponseSite.from_config(folder / "site.toml")
@@ -225,7 +231,7 @@ def _play(
             time_control=TimeControl(story.status, story.clock.act),
             illustration=lambda: story.end,
         )
-        with _served(make_console(console), bound) as address:
+        with _served(console, listener, bound) as address:
             write_line(f"3/3 the month begins. Console: {address}  token: {token}")
             _run(month, story.clock)
             story.end = list(_final_lines(month, plan, costs, ledger))
@@ -287,16 +293,20 @@ def _context(site: ResponseSite, ledger: Ledger, clock: ClusterClock) -> tuple[A
 
 
 @contextmanager
-def _served(app: Any, bound: socket.socket) -> Iterator[str]:
-    """Serve an application in a thread until the block ends."""
-    config = uvicorn.Config(app, log_level="error", access_log=False, ws="none")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([bound],), daemon=True, name="console")
+def _served(site: ConsoleSite, listener: Listener, bound: socket.socket) -> Iterator[str]:
+    """Serve the console in a thread until the block ends."""
+    bodies, metrics = site.context.bodies, site.context.metrics
+    server = listener.server(
+        make_console(site), limit=bodies.limit, seconds=_SECONDS, refused=metrics.refuse
+    )
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [bound]}, daemon=True, name="console"
+    )
     thread.start()
     while not server.started and thread.is_alive():
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        yield listener.address(bound)
     finally:
         server.should_exit = True
         thread.join(timeout=5)

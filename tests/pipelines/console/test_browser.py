@@ -52,7 +52,7 @@ def browser(require_program: Callable[[str, str], Path]) -> Iterator[Browser]:
 
 @contextmanager
 def served(console: Console, port: int) -> Iterator[str]:
-    config = uvicorn.Config(console.app, port=port, log_level="error", ws="none", lifespan="off")
+    config = uvicorn.Config(console.app, port=port, log_config=None, ws="none", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

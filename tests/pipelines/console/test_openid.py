@@ -26,7 +26,7 @@ BACK = "/sign-in/openid/back"
 def provider(free_port: Callable[[], int], console: Console) -> Iterator[IdentityProvider]:
     port = free_port()
     identities = IdentityProvider(f"http://127.0.0.1:{port}")
-    config = uvicorn.Config(identities.app(), port=port, log_level="error", ws="none")
+    config = uvicorn.Config(identities.app(), port=port, log_config=None, ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

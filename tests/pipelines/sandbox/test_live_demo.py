@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +29,19 @@ from forewarn.pipelines.sandbox.strategy_comparison import (
 START = Nanoseconds(parse_moment("2025-03-01"))
 
 
+class Closing(logging.Handler):
+    """A handler that closes more than itself, like that of TensorFlow's log."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        super().close()
+
+
 def test_month_is_played_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Too few failures to train on: the built-in rules make the lists."""
+    handler = Closing()
     small = LiveOptions(gpus=160, past_days=10, days=3, speed=1e6, port=0, stay=False)
     run_live(tmp_path / "live", small)
     story = "".join(capsys.readouterr())
@@ -50,6 +62,8 @@ def test_month_is_played_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert pd.read_parquet(extracts[-1])["rack"].nunique() == 5  # 20 machines, four a rack
     with pytest.raises(JobError, match="expected a new folder"):
         run_live(tmp_path / "live", small)
+    assert not handler.closed
+    handler.close()
 
 
 def test_threads_that_step_a_stopped_clock() -> None:
