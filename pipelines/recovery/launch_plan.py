@@ -23,9 +23,20 @@ from forewarn.response.recovery.recovery_state import (
 )
 from forewarn.response.state.rung import Rung
 
-__all__ = ["NextAttempt", "Stop", "next_attempt", "resubmitted"]
+__all__ = [
+    "LAUNCHER_RUNGS",
+    "PLAIN_RULES",
+    "NextAttempt",
+    "Stop",
+    "launch_events",
+    "next_attempt",
+    "resubmitted",
+]
 
-_RULES: Final = LadderRules(limits={})  # the launcher has limits of its own: `start`, `silence`
+PLAIN_RULES: Final = LadderRules(limits={})
+"""Without the ladder of a site: the limits of the job's file alone, `start` and `silence`."""
+LAUNCHER_RUNGS: Final = frozenset({Rung.REPLACE, Rung.RESTART})
+"""With the fixed ranks of torchrun, all processes start again in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,9 @@ class Stop:
     is_resubmission: bool
 
 
-def next_attempt(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt | Stop:
+def next_attempt(
+    table: LaunchTable, attempts: Sequence[Attempt], rules: LadderRules = PLAIN_RULES
+) -> NextAttempt | Stop:
     """Return what follows the attempts so far.
 
     Parameters
@@ -72,19 +85,20 @@ def next_attempt(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt
     table : LaunchTable
     attempts : sequence of Attempt
         In order; all have ended.
+    rules : LadderRules
     """
     if not attempts:
         return _next(table, (), (), None, "the job begins")
     last = attempts[-1]
     out = {*last.out}
     if not last.origin:  # nothing is wrong with it: it, or its launcher, was stopped
-        rung = Rung.RESTART
+        rung = Rung.RESTART if last.is_started or last.rung is None else last.rung
         return _next(table, last.machines, out, rung, "it, or its launcher, was stopped")
     spares = [h for h in table.hosts if h not in out and h not in last.machines]
     plan = plan_recovery(
-        recovery_state(_events(attempts), _RULES),
+        recovery_state(launch_events(attempts), rules),
         _abilities(table),
-        _RULES,
+        rules,
         last.end or last.begin,
         spares=len(spares),
     )
@@ -122,14 +136,15 @@ def _next(
 
 
 def _abilities(table: LaunchTable) -> JobAbilities:
-    """Return what torchrun can do: with fixed ranks all processes start again in any case."""
+    """Return what the launcher can do, and what the job wishes without a spare."""
     wish = NoSpare.SHRINK if table.minimum < table.nodes else NoSpare.WAIT
-    return JobAbilities(rungs=frozenset({Rung.REPLACE, Rung.RESTART}), without_spare=(wish,))
+    return JobAbilities(rungs=LAUNCHER_RUNGS, without_spare=(wish,))
 
 
-def _events(attempts: Sequence[Attempt]) -> Iterator[RecoveryEvent]:
-    for attempt in attempts:
-        if attempt.rung is not None:
+def launch_events(attempts: Sequence[Attempt]) -> Iterator[RecoveryEvent]:
+    """Yield what the launcher knows of the recovery of a job."""
+    for previous, attempt in zip((None, *attempts), attempts, strict=False):
+        if attempt.rung is not None and not _is_continued(previous, attempt):
             yield RungBegun(attempt.begin, attempt.rung)
         end = attempt.end or attempt.begin
         if attempt.saved is not None:
@@ -138,6 +153,13 @@ def _events(attempts: Sequence[Attempt]) -> Iterator[RecoveryEvent]:
             yield StepMade(end)
         if attempt.origin:
             yield _crash(attempt, end)
+
+
+def _is_continued(previous: Attempt | None, attempt: Attempt) -> bool:
+    """Tell whether an attempt carries on a rung that was stopped before its first step."""
+    if previous is None or previous.origin or previous.is_started:
+        return False
+    return attempt.rung is previous.rung
 
 
 def _crash(attempt: Attempt, at: Nanoseconds) -> JobCrash:

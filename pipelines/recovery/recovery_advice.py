@@ -9,16 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from forewarn.features.duration import format_duration
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.config.respond_tables import RecoveryTable
 from forewarn.pipelines.recovery.job_life import read_life
+from forewarn.pipelines.recovery.launch_plan import LAUNCHER_RUNGS, launch_events
+from forewarn.pipelines.recovery.launch_record import (
+    Attempt,
+    attempt_folder,
+    launched_runs,
+    read_attempts,
+)
 from forewarn.pipelines.recovery.lost_job import names_of_job, scheduled_runs_of
 from forewarn.pipelines.recovery.recovery_site import RecoverySite, rung_to_record
+from forewarn.pipelines.recovery.scheduler_runs import ScheduledRun
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.recovery.interruption_losses import interruption_losses
-from forewarn.response.recovery.job_crash import JobCrash
-from forewarn.response.recovery.job_run import JobRun
+from forewarn.response.recovery.job_crash import JobAbilities, JobCrash
+from forewarn.response.recovery.job_run import JobRun, RunEnd
 from forewarn.response.recovery.ladder import NoSpareCosts
 from forewarn.response.recovery.life_events import life_events
 from forewarn.response.recovery.lost_time import TimeUse, account_for
@@ -27,11 +37,12 @@ from forewarn.response.recovery.recovery_plan import PlanState, RecoveryPlan, pl
 from forewarn.response.recovery.recovery_state import (
     RecoveryEvent,
     RecoveryState,
+    StepMade,
     recovery_state,
 )
 from forewarn.response.state.rung import Rung
 
-__all__ = ["RecoveryAdviceError", "advise_recovery", "recovery_lines"]
+__all__ = ["RUNG_NOUNS", "RecoveryAdviceError", "advise_recovery", "recovery_lines"]
 
 _Taken = Sequence[tuple[Rung, float]]
 
@@ -81,16 +92,15 @@ def advise_recovery(
     if lost is not None:
         rules = measured_limits(rules, _read_taken(lost))
     life = read_life(job, scheduled, gpus=gpus, zone=zone, policy=site.policy)
-    machines = scheduled[-1].machines if scheduled else ()
+    attempts = read_attempts(job)
+    held = list(launched_runs(job)) or scheduled
+    machines = held[-1].machines if held else ()
     seen = [
         site.with_findings(event, machines) if isinstance(event, JobCrash) else event
-        for event in life_events(life)
+        for event in _events(life, attempts)
     ]
     costs = _costs(life, len(machines), site.table)
-    abilities = site.table.abilities()
-    last = scheduled[-1] if scheduled else None
-    if last is not None and last.end is not None and last.end <= at:  # its machines are gone
-        abilities = replace(abilities, rungs=abilities.rungs & {Rung.REQUEUE})
+    abilities = _abilities(site.table, scheduled, at, is_launched=bool(attempts))
 
     def plan(recorded: Iterable[RecoveryEvent]) -> tuple[RecoveryState, RecoveryPlan]:
         known = (event for event in (*seen, *recorded) if event.at <= at)
@@ -105,7 +115,59 @@ def advise_recovery(
     else:
         state, decided = plan(site.recorded(names))
     is_recorded = begins and rung_to_record(decided) is not None
-    return _line(name, at, state, decided) | {"recorded": is_recorded}
+    return _line(name, at, state, decided) | {
+        "recorded": is_recorded,
+        "evidence": str(attempt_folder(job, attempts[-1].number) if attempts else job),
+        "budget": _budget(state, rules, at),
+        "attempts": [_attempt_row(run, held) for run in life if run.begin <= at],
+    }
+
+
+def _events(life: Sequence[JobRun], attempts: Sequence[Attempt]) -> Iterator[RecoveryEvent]:
+    """Yield what happened to a job; of one that `forewarn launch` runs, as the launcher saw it."""
+    if not attempts:
+        yield from life_events(life)
+        return
+    yield from launch_events(attempts)
+    yield from (event for event in life_events(life) if isinstance(event, StepMade))
+
+
+def _abilities(
+    table: RecoveryTable, scheduled: Sequence[ScheduledRun], at: int, *, is_launched: bool
+) -> JobAbilities:
+    abilities = table.abilities()
+    if is_launched:
+        rungs = abilities.rungs & {Rung.REQUEUE} if scheduled else frozenset[Rung]()
+        abilities = replace(abilities, rungs=rungs | LAUNCHER_RUNGS, graceful=False)
+    end = scheduled[-1].end if scheduled else None
+    if end is not None and end <= at:  # its machines are gone
+        abilities = replace(abilities, rungs=abilities.rungs & {Rung.REQUEUE})
+    return abilities
+
+
+def _budget(state: RecoveryState, rules: LadderRules, at: int) -> dict[str, Any]:
+    return {
+        "retries": rules.retries,
+        "left": state.retries_left,
+        "restarts": sum(time > at - rules.within for time in state.retries),
+        "most": rules.most,
+        "within": format_duration(rules.within // SECOND),
+    }
+
+
+def _attempt_row(run: JobRun, held: Sequence[ScheduledRun]) -> dict[str, Any]:
+    machines = [each.machines for each in held if each.begin <= run.begin]
+    return {
+        "begin": format_iso(run.begin),
+        "end": None if run.ended is RunEnd.RUNNING else format_iso(run.end),
+        "rung": run.rung.value,
+        "machines": list(machines[-1]) if machines else [],
+        "ended": run.ended.value,
+        "cause": run.cause or None,
+        "blamed": list(run.machines),
+        "first_step": run.steps[0].number if run.steps else None,
+        "last_step": run.steps[-1].number if run.steps else None,
+    }
 
 
 def _read_taken(path: Path) -> _Taken:
@@ -186,7 +248,7 @@ def recovery_lines(line: Mapping[str, Any]) -> Iterator[str]:
     if line["state"] == PlanState.BEGIN:
         yield f"{_IMPERATIVES[rung].format(line['machine'])}: {line['reason']}."
     else:
-        yield f"{_NOUNS[rung]} is under way."
+        yield f"{RUNG_NOUNS[rung]} is under way."
     if line["until"] is not None:
         yield f"If no step is made by {line['until']}, it has failed."
     yield from _further(line)
@@ -198,13 +260,14 @@ def _further(line: Mapping[str, Any]) -> Iterator[str]:
         yield f"Block {line['machine']} for {words}."
     if line["skipped"]:
         yield f"The job cannot do milder ones: {_names(line['skipped'])}."
-    following = line["next_rung"]
-    yield f"After that: {'a person decides' if following is None else _NOUNS[following].lower()}."
+    rung = line["next_rung"]
+    following = "a person decides" if rung is None else RUNG_NOUNS[rung].lower()
+    yield f"After that: {following}."
     yield f"Retries left for unknown causes: {line['retries_left']}."
 
 
 def _names(rungs: Iterable[str]) -> str:
-    return ", ".join(_NOUNS[rung].lower() for rung in rungs)
+    return ", ".join(RUNG_NOUNS[rung].lower() for rung in rungs)
 
 
 _IMPERATIVES: Mapping[str, str] = {
@@ -215,7 +278,7 @@ _IMPERATIVES: Mapping[str, str] = {
     Rung.REQUEUE: "Requeue the job",
     Rung.RESUBMIT: "Submit the job again",
 }
-_NOUNS: Mapping[str, str] = {
+RUNG_NOUNS: Mapping[str, str] = {
     Rung.STEP_RETRY: "A retry of the step",
     Rung.PROCESS: "A restart of the failed processes",
     Rung.REPLACE: "A replacement of the machine",

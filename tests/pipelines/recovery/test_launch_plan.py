@@ -119,3 +119,33 @@ def test_killed_launcher_goes_on_in_place() -> None:
     following = _next(last)
     assert (following.rung, following.machines) == (Rung.RESTART, last.machines)
     assert following.out == ("n4",)
+
+
+@pytest.mark.parametrize("rung", [Rung.REPLACE, Rung.RESTART])
+def test_rung_whose_launcher_was_killed_goes_on_and_counts_once(rung: Rung) -> None:
+    origin = ("implicit", "n1") if rung is Rung.REPLACE else ("not_one", "")
+    crashed = _failed(_attempt(1), *origin)
+    killed = [
+        replace(
+            _attempt(number, "n0 n4 n2 n3", rung=rung, out=origin[1]),
+            ended=RunEnd.FAILED,
+            end=Nanoseconds(number * HOUR + 1),
+        )
+        for number in range(2, 8)
+    ]
+    following = _next(crashed, *killed)
+    assert (following.rung, following.machines) == (rung, killed[-1].machines)
+    last = _failed(_attempt(8, "n0 n4 n2 n3", rung=rung, out=origin[1]), "not_one")
+    assert _next(crashed, *killed, last).rung is Rung.RESTART
+
+
+def test_stopped_attempt_that_made_steps_ends_the_crash() -> None:
+    crashed = _failed(_attempt(1), "not_one")
+    stopped = replace(
+        _attempt(2, rung=Rung.RESTART),
+        end=Nanoseconds(2 * HOUR + HOUR // 2),
+        ended=RunEnd.STOPPED,
+        is_started=True,
+    )
+    broken = replace(_failed(_attempt(3, rung=Rung.RESTART), "not_one"), is_started=False)
+    assert _next(crashed, stopped, broken).rung is Rung.RESTART
