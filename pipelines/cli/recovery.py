@@ -194,6 +194,13 @@ def _add_recovery_options(command: Parser) -> None:
         action="store_true",
         help="record in the ledger that the step begins; carry it out only after that",
     )
+    command.add_argument(
+        "--html",
+        type=Path,
+        metavar="PAGE",
+        help="write a page for the person who is called: why the job stops or how it goes on, and "
+        "what happened in each attempt",
+    )
 
 
 def _recovery(args: argparse.Namespace) -> int:
@@ -213,6 +220,10 @@ def _recovery(args: argparse.Namespace) -> int:
             gpus=args.gpus,
             zone=args.timezone or dt.UTC,
         )
+    if args.html is not None:
+        from forewarn.pipelines.recovery.recovery_page import write_recovery_page
+
+        write_recovery_page(line, args.html)
     if args.json:
         print(json.dumps(line), flush=True)
         return 0
@@ -251,14 +262,23 @@ def add_launch(commands: Commands) -> None:
         help='TOML: hosts = ["node-[1-9]"], nodes = 8, processes = 8, program = ["train.py"], '
         'folder = "/shared/jobs/pretrain", on_host = ["ssh", "{host}", "{command}"], and more',
     )
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration: the [ladder] of its policy limits restarts, and its levels of Xids "
+        "tell which machine is damaged",
+    )
     add_json(command, "print one JSON object per start, end and stop on stdout")
 
 
 def _launch(args: argparse.Namespace) -> int:
     from forewarn.pipelines.recovery.job_launcher import JobLauncher, event_text
+    from forewarn.pipelines.recovery.recovery_site import site_policy
     from forewarn.pipelines.runtime.interruption import stop_on_signals
 
     def report(event: dict[str, Any]) -> None:
         write_line(json.dumps(event) if args.json else event_text(event))
 
-    return JobLauncher(args.job, report, stop_on_signals()).run()
+    policy = None if args.config is None else site_policy(args.config)
+    return JobLauncher(args.job, report, stop_on_signals(), policy=policy).run()

@@ -16,6 +16,7 @@ from forewarn.pipelines.recovery.crash_evidence import crash_by_verdict
 from forewarn.pipelines.recovery.launched_attempt import HostEnd
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.policy.policy import Policy
 from forewarn.response.recovery.job_crash import FaultOrigin
 
 __all__ = ["AttemptVerdict", "append_diagnosis", "crash_verdict", "diagnosed", "named_machine"]
@@ -63,7 +64,11 @@ def named_machine(verdict: Diagnosis, machines: Sequence[str]) -> str:
 
 
 def crash_verdict(
-    verdict: Diagnosis | None, ends: Sequence[HostEnd], machines: Sequence[str], silence: str
+    verdict: Diagnosis | None,
+    ends: Sequence[HostEnd],
+    machines: Sequence[str],
+    silence: str,
+    policy: Policy | None = None,
 ) -> AttemptVerdict:
     """Return what ended an attempt.
 
@@ -76,6 +81,8 @@ def crash_verdict(
         Of the attempt.
     silence : str
         Cause if nothing else is known, of an attempt that was stopped for it; else empty.
+    policy : Policy, optional
+        Levels of Xids.
     """
     lost = [end.host for end in ends if end.code is None]
     if len(lost) == 1:
@@ -85,7 +92,7 @@ def crash_verdict(
     if len(killed) == 1:
         cause = f"torchrun was ended by signal {-(killed[0].code or 0)}"
         return AttemptVerdict(FaultOrigin.IMPLICIT, cause, killed[0].host)
-    crash = None if verdict is None else crash_by_verdict(verdict, Nanoseconds(0))
+    crash = None if verdict is None else crash_by_verdict(verdict, Nanoseconds(0), policy=policy)
     if verdict is None or crash is None:
         failed = [f"exit code {end.code} on {end.host}" for end in ends if end.code]
         return AttemptVerdict(FaultOrigin.NOT_ONE, silence or ", ".join(failed[:1]))

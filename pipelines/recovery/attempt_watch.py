@@ -34,11 +34,14 @@ class Trouble:
         Cause if the diagnosis knows none; empty if a process has ended.
     diagnosis : DiagnosedJob or None
         If one was made while the job ran.
+    leaves : str
+        Machine that is to be left although the job still trains; empty if it does not train.
     """
 
     noticed: Nanoseconds
     silence: str = ""
     diagnosis: DiagnosedJob | None = None
+    leaves: str = ""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class AttemptWatch:
     clock : Clock
     stop : threading.Event
         Ends the watch.
+    limit : int or None
+        Nanoseconds within which it has to make a step.
     """
 
     table: LaunchTable
@@ -60,6 +65,7 @@ class AttemptWatch:
     run: LaunchedAttempt
     clock: Clock
     stop: threading.Event
+    limit: Nanoseconds | None = None
     _looked: int = field(default=0, init=False)
     _suspect: str = field(default="", init=False)  # of the last look
 
@@ -73,7 +79,7 @@ class AttemptWatch:
                 return Trouble(now)
             if self.run.is_ended:
                 return None
-            if trouble := self._silence(now) or self._look(now):
+            if trouble := self._overdue(now) or self._silence(now) or self._look(now):
                 return trouble
         return None
 
@@ -97,6 +103,17 @@ class AttemptWatch:
             return None
         return Trouble(now, f"no output for {format_duration(limit // SECOND)}", diagnosis)
 
+    def _overdue(self, now: Nanoseconds) -> Trouble | None:
+        """Return the failure of a rung that made no step within its time."""
+        if self.limit is None or now - self.attempt.begin <= self.limit:
+            return None
+        limit, self.limit = self.limit, None  # one look tells
+        diagnosis = diagnosed(self.run.evidence(), now)
+        if diagnosis is not None and diagnosis.diagnosis.restart is not None:
+            return None
+        span = format_duration(limit // SECOND)
+        return Trouble(now, f"no step within the {span} of the rung", diagnosis)
+
     def _look(self, now: Nanoseconds) -> Trouble | None:
         """Return a hang or a slow machine that two diagnoses in a row name."""
         if now - self._looked < self.table.look:
@@ -111,7 +128,8 @@ class AttemptWatch:
         is_confirmed, self._suspect = machine == self._suspect != "", machine
         if not is_confirmed or (verdict.kind == "slow" and not self._has_spare):
             return None
-        return Trouble(now, verdict.kind, diagnosis)
+        leaves = machine if verdict.kind == "slow" else ""
+        return Trouble(now, verdict.kind, diagnosis, leaves)
 
     @property
     def _has_spare(self) -> bool:

@@ -8,11 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from forewarn.features.errors import InputError
 from forewarn.features.hostlist import compress
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.config.respond_tables import RecoveryTable
+from forewarn.pipelines.diagnosis.diagnose_job import DiagnosedJob
+from forewarn.pipelines.incidents.replay.policy_file import load_policy
 from forewarn.pipelines.recovery.attempt_verdict import append_diagnosis, crash_verdict, diagnosed
 from forewarn.pipelines.recovery.attempt_watch import AttemptWatch, Trouble
-from forewarn.pipelines.recovery.launch_plan import NextAttempt, Stop, next_attempt, resubmitted
+from forewarn.pipelines.recovery.launch_plan import (
+    PLAIN_RULES,
+    NextAttempt,
+    Stop,
+    next_attempt,
+    resubmitted,
+)
 from forewarn.pipelines.recovery.launch_record import (
     Attempt,
     attempt_folder,
@@ -22,16 +32,21 @@ from forewarn.pipelines.recovery.launch_record import (
 )
 from forewarn.pipelines.recovery.launch_table import LaunchTable, read_launch_table
 from forewarn.pipelines.recovery.launched_attempt import LaunchedAttempt
+from forewarn.pipelines.recovery.recovery_site import RecoverySite
+from forewarn.pipelines.recovery.save_request import saved_on_request
 from forewarn.pipelines.runtime.clock import Clock, SystemClock
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.file_lock import locked
+from forewarn.response.policy.ladder_rules import LadderRules
+from forewarn.response.policy.policy import Policy
 from forewarn.response.recovery.job_run import RunEnd
 
 __all__ = ["RESUBMIT", "JobLauncher", "event_text"]
 
 RESUBMIT: Final = 75
 """Exit code of a launcher that has done what it can: the job should be submitted again."""
+_STOP_PAGE: Final = "stopped.html"
 _WAIT_SECONDS: Final = 10.0  # between two looks for new hosts
 
 
@@ -48,12 +63,19 @@ class JobLauncher:
     stop : threading.Event
         Ends the job and the launcher.
     clock : Clock
+    policy : Policy or None
+        Of the site: its ladder, and what an Xid says of a machine.
     """
 
     path: Path
     report: Callable[[dict[str, Any]], None]
     stop: threading.Event = field(default_factory=threading.Event)
     clock: Clock = field(default_factory=SystemClock)
+    policy: Policy | None = None
+
+    @property
+    def _rules(self) -> LadderRules:
+        return PLAIN_RULES if self.policy is None else self.policy.ladder
 
     def run(self) -> int:
         """Run the job to its end, and return the exit code of the command.
@@ -72,12 +94,13 @@ class JobLauncher:
                 if attempts and attempts[-1].ended is RunEnd.COMPLETED:
                     return 0
                 table = read_launch_table(self.path)  # it may have further hosts by now
-                following = next_attempt(table, attempts)
+                following = next_attempt(table, attempts, self._rules)
                 is_over = isinstance(following, Stop) or not following.machines
                 if is_over and len(attempts) == n_before > 0:
                     following = resubmitted(table, attempts)
                 if isinstance(following, Stop):
-                    self.report({"event": "stop", "reason": following.reason})
+                    page = self._stop_page(table)
+                    self.report({"event": "stop", "reason": following.reason, "page": page})
                     return RESUBMIT if following.is_resubmission else 1
                 if not following.machines:
                     self._wait_for_hosts(table)
@@ -96,8 +119,25 @@ class JobLauncher:
         run = LaunchedAttempt(table, attempt_folder(table.folder, last.number), last.number)
         end = Nanoseconds(max(run.last_line_at(), last.begin + 1))
         ended = replace(last, end=end, ended=RunEnd.FAILED, cause="the launcher was ended")
+        ended = _with_progress(ended, diagnosed(run.evidence(), end))
         write_end(table.folder, ended)
         return [*attempts[:-1], ended]
+
+    def _stop_page(self, table: LaunchTable) -> str | None:
+        """Write the page that says why the job stops; return its path."""
+        from forewarn.pipelines.recovery.recovery_advice import advise_recovery
+        from forewarn.pipelines.recovery.recovery_page import write_recovery_page
+
+        path, policy = table.folder / _STOP_PAGE, self.policy or load_policy()
+        try:
+            site = RecoverySite(RecoveryTable(), policy)
+            write_recovery_page(
+                advise_recovery(table.folder, None, site, at=self.clock.now()), path
+            )
+        except (InputError, OSError) as error:
+            note(f"{path}: not written: {error}")
+            return None
+        return str(path)
 
     def _wait_for_hosts(self, table: LaunchTable) -> None:
         note(
@@ -126,10 +166,13 @@ class JobLauncher:
         )
         run = LaunchedAttempt(table, attempt_folder(table.folder, attempt.number), attempt.number)
         write_start(table.folder, attempt)
+        (table.folder / _STOP_PAGE).unlink(missing_ok=True)
         self._say("start", attempt, following.reason)
         run.start(attempt.machines)
         try:
-            trouble = AttemptWatch(table, attempt, run, self.clock, self.stop).watch()
+            limit = None if attempt.rung is None else self._rules.limits.get(attempt.rung)
+            watch = AttemptWatch(table, attempt, run, self.clock, self.stop, limit)
+            trouble = watch.watch()
             ended = self._ended(table, attempt, run, trouble)
         finally:
             run.end()
@@ -156,19 +199,23 @@ class JobLauncher:
         self, table: LaunchTable, attempt: Attempt, run: LaunchedAttempt, trouble: Trouble | None
     ) -> Attempt:
         """End what still runs, and return the attempt with the cause of its end."""
-        ends = run.ends()
+        ends, saved_step = run.ends(), None
+        if trouble is not None and trouble.leaves:
+            words = (trouble.leaves, trouble.silence)
+            saved_step = saved_on_request(run, *words, self.clock, self.stop)
         run.end()
         end = Nanoseconds(self.clock.now())
+        if trouble is None and not self.stop.is_set():
+            return replace(attempt, end=end, ended=RunEnd.COMPLETED)
         if trouble is None:
-            how = RunEnd.STOPPED if self.stop.is_set() else RunEnd.COMPLETED
-            return replace(attempt, end=end, ended=how)
+            stopped = replace(attempt, end=end, ended=RunEnd.STOPPED)
+            return _with_progress(stopped, diagnosed(run.evidence(), end))
         diagnosis = trouble.diagnosis or diagnosed(run.evidence(), end)
         verdict = None if diagnosis is None else diagnosis.diagnosis
         if diagnosis is not None and table.diagnoses is not None:
             append_diagnosis(table.diagnoses, table.folder.name, diagnosis, trouble.noticed)
-        blame = crash_verdict(verdict, ends, attempt.machines, trouble.silence)
-        restart = None if verdict is None else verdict.restart
-        return replace(
+        blame = crash_verdict(verdict, ends, attempt.machines, trouble.silence, self.policy)
+        failed = replace(
             attempt,
             end=end,
             ended=RunEnd.FAILED,
@@ -176,15 +223,25 @@ class JobLauncher:
             cause=blame.cause,
             blamed=blame.machine,
             origin=blame.origin.value,
-            saved=restart.step if restart is not None and restart.is_saved else None,
-            is_started=restart is not None,
         )
+        return _with_progress(failed, diagnosis, saved_step)
+
+
+def _with_progress(
+    attempt: Attempt, diagnosis: DiagnosedJob | None, saved_step: int | None = None
+) -> Attempt:
+    """Return an attempt with what its logs, and its answer to a request, say of its progress."""
+    restart = None if diagnosis is None else diagnosis.diagnosis.restart
+    logged = restart.step if restart is not None and restart.is_saved else None
+    saved = max((step for step in (logged, saved_step) if step is not None), default=None)
+    return replace(attempt, saved=saved, is_started=restart is not None)
 
 
 def event_text(event: Mapping[str, Any]) -> str:
     """Return a line of the launcher for people."""
     if event["event"] == "stop":
-        return f"stopped: {event['reason']}"
+        page = f" (see {event['page']})" if event["page"] else ""
+        return f"stopped: {event['reason']}{page}"
     head = f"{event['at']} attempt {event['attempt']}"
     if event["event"] == "start":
         how = f" ({event['rung']})" if event["rung"] else ""

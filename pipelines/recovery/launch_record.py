@@ -23,6 +23,7 @@ __all__ = [
     "LaunchRecordError",
     "attempt_folder",
     "launched_runs",
+    "notices_folder",
     "read_attempts",
     "write_end",
     "write_start",
@@ -107,6 +108,11 @@ _TIMES: Final = ("begin", "submitted", "end", "noticed")
 def attempt_folder(folder: Path, number: int) -> Path:
     """Return the folder of an attempt, in the form that `forewarn diagnose run` reads."""
     return folder / f"{ATTEMPT_PREFIX}{number:04d}"
+
+
+def notices_folder(folder: Path) -> Path:
+    """Return the folder in which a job is asked to save, as `examples/save_on_notice.py` reads."""
+    return folder / "notices"
 
 
 def write_start(folder: Path, attempt: Attempt) -> None:

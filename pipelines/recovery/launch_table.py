@@ -84,6 +84,8 @@ class LaunchTable(StrictTable):
         Between two diagnoses of a running job, nanoseconds.
     grace : int
         Between TERM and KILL, nanoseconds.
+    save : int or None
+        Nanoseconds that the job needs to save when it is asked to; None: it cannot be asked.
     evidence : Path or None
         Folder to which agents collect what is known of jobs.
     diagnoses : Path or None
@@ -107,6 +109,7 @@ class LaunchTable(StrictTable):
     start: Duration = 30 * MINUTE
     look: Duration = MINUTE
     grace: Duration = 30 * SECOND
+    save: Duration | None = None
     evidence: Path | None = None
     diagnoses: Path | None = None
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.recovery import host_guard
+from forewarn.pipelines.recovery.launch_record import notices_folder
 from forewarn.pipelines.recovery.launch_table import LaunchTable, host_command
 
 __all__ = ["HostEnd", "LaunchedAttempt"]
@@ -92,6 +93,7 @@ class LaunchedAttempt:
             **table.environment,
             "FOREWARN_JOB": self.name,
             "FOREWARN_ATTEMPT": str(self.number),
+            "FOREWARN_NOTICES": str(notices_folder(table.folder.resolve())),
         }
         command = [
             *(table.python, "-c", source),

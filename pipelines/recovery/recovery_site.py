@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from forewarn.features.time_units import DAY, MINUTE, Nanoseconds
 from forewarn.pipelines.config.respond_tables import RecoveryTable
-from forewarn.pipelines.incidents.replay.policy_file import load_policy
+from forewarn.pipelines.config.settings import load_settings
+from forewarn.pipelines.incidents.replay.policy_file import load_policy, policy_of_site
 from forewarn.pipelines.runtime.alerts import note_alert
 from forewarn.response.policy.fault_level import BlockScope
 from forewarn.response.policy.policy import Policy
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from forewarn.pipelines.incidents.ledger.ledger import Ledger
     from forewarn.pipelines.incidents.loop.loop_alerts import LoopAlerts
 
-__all__ = ["RecoverySite", "recovery_site", "rung_to_record"]
+__all__ = ["RecoverySite", "recovery_site", "rung_to_record", "site_policy"]
 
 Plan = Callable[[list[RecoveryEvent]], tuple[RecoveryState, RecoveryPlan]]
 _WHO: Final = "recovery"
@@ -136,6 +137,18 @@ def _block(
         return None
     until = Nanoseconds(now + _BLOCK_SPAN)
     return JobBlock(0, job, crash.machine, plan.reason, _WHO, now, until)
+
+
+def site_policy(config: Path) -> Policy:
+    """Return the policy of a configuration.
+
+    Raises
+    ------
+    SettingsError
+        If the configuration or the policy cannot be read.
+    """
+    settings, folder = load_settings(config), config.resolve().parent
+    return policy_of_site([folder / name for name in settings.respond.policy], settings)
 
 
 @contextmanager

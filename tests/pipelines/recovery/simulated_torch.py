@@ -7,11 +7,13 @@ code of the first rank that fails.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 __all__ = ["write_job"]
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 _RUN = """
 import os, subprocess, sys, time
 
@@ -54,6 +56,7 @@ if failed:
 
 _WORKER = """
 import os, pathlib, sys, time
+from save_on_notice import Notice
 folder, steps, fault = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = folder / "checkpoint"
 step = int(saved.read_text()) if saved.exists() else 0
@@ -62,7 +65,12 @@ def say(text):
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now)) + f",{int(now * 1000) % 1000:03}"
     print(stamp, "INFO", text, flush=True)
 is_faulty = os.environ["FOREWARN_ATTEMPT"] == "1" and os.environ["RANK"] == "1"
+notice = Notice(os.environ["FOREWARN_NOTICES"], os.environ["FOREWARN_JOB"])
 while step < steps:
+    if os.environ["RANK"] == "0" and notice.asks_to_save():
+        saved.write_text(str(step))
+        notice.answer(step)
+        time.sleep(600)  # the next attempt goes on
     if is_faulty and step == 5 and fault == "ecc":
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
     if step == 5 and fault == "program":
@@ -93,6 +101,7 @@ def _write_simulated_torch(folder: Path) -> Path:
 def write_job(folder: Path, fault: str, **values: object) -> Path:
     """Write the TOML of a job of two hosts and a spare."""
     (folder / "worker.py").write_text(_WORKER)
+    shutil.copy(EXAMPLES / "save_on_notice.py", folder)
     program = [str(folder / "worker.py"), str(folder), "12", fault]
     table: dict[str, object] = {
         "hosts": ["n[0-2]"],

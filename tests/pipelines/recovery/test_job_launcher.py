@@ -14,13 +14,21 @@ from typing import Any
 import pytest
 from tests.pipelines.recovery.simulated_torch import write_job
 
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.recovery.attempt_watch import AttemptWatch, Trouble
+from forewarn.pipelines.recovery.launch_record import read_attempts
 from forewarn.pipelines.recovery.lost_job import lost_by_job
 
 
 def _launch(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
     code = main(["launch", "--json", "--job", str(path)])
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def _advise(job: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["advise", "recovery", "--json", "--job", str(job)]) == 0
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
 def _steps(path: Path) -> list[int]:
@@ -66,6 +74,20 @@ def test_spare_replaces_a_damaged_machine(
     assert 4 < steps[steps.index(12) - 1] < 12
 
 
+def test_advice_knows_what_the_launcher_blamed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_job(tmp_path, "ecc")
+    killed = subprocess.run([sys.executable, "-c", _KILLED, path], stdout=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL  # with the replacement recorded, not begun
+    line = _advise(tmp_path / "job", capsys)
+    assert (line["state"], line["rung"], line["machine"]) == ("under_way", "replace", "n1")
+    assert (line["origin"], line["tried"]) == ("explicit", ["replace"])
+    first, second = line["attempts"]
+    assert (first["machines"], first["blamed"]) == (["n0", "n1"], ["n1"])
+    assert (second["machines"], second["end"]) == (["n0", "n2"], None)
+
+
 def test_job_without_spare_shrinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_job(tmp_path, "ecc", hosts=["n[0-1]"], minimum=1)
     code, events = _launch(path, capsys)
@@ -82,10 +104,17 @@ def test_error_of_the_program_uses_up_the_retries(
     assert code in (1, 75)
     assert {tuple(e["machines"]) for e in events if e["event"] == "start"} == {("n0", "n1")}
     assert events[-1]["event"] == "stop"
+    page = Path(events[-1]["page"])
+    assert page == tmp_path / "job" / "stopped.html"
+    assert f"Why: {events[-1]['reason']}." in page.read_text()
+    line = _advise(tmp_path / "job", capsys)
+    assert (line["state"], line["reason"]) == ("stop", events[-1]["reason"])
+    assert (len(line["attempts"]), line["budget"]["restarts"]) == (4, 3)
     (tmp_path / "worker.py").write_text("print('step 12', flush=True)")
     code, events = _launch(tmp_path / "job.toml", capsys)  # the program was corrected
     assert code == 0
     assert events[0]["rung"] == "resubmit"
+    assert not page.exists()
 
 
 def test_silence_restarts_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +126,50 @@ def test_silence_restarts_in_place(tmp_path: Path, capsys: pytest.CaptureFixture
     [interruption] = report["interruptions"]
     assert interruption["rung"] == "restart"
     assert 3 <= interruption["seconds"]["detect"] < 30
+
+
+def test_ladder_of_the_site_limits_retries_and_the_first_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.toml").write_text('[ladder]\nretries = 1\n[ladder.limits]\nrestart = "2s"\n')
+    config = tmp_path / "forewarn.toml"
+    config.write_text('[respond]\npolicy = ["site.toml"]\n')
+    path = write_job(tmp_path, "none", silence="60s")
+    (tmp_path / "worker.py").write_text(_SECOND_HANGS)
+    code = main(["launch", "--json", "--job", str(path), "--config", str(config)])
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert code == 1
+    reasons = [event["reason"] for event in events if event["event"] == "end"]
+    assert reasons[1:] == ["no step within the 2 s of the rung"]
+    assert "no retry is left: 1 restarts" in events[-1]["reason"]
+    assert main(["launch", "--job", str(path), "--config", str(tmp_path / "none.toml")]) == 2
+
+
+_SECOND_HANGS = """
+import os, time
+if os.environ["FOREWARN_ATTEMPT"] == "1":
+    raise ValueError("label 7 is out of range")
+time.sleep(600)
+"""
+
+
+def test_job_saves_before_it_leaves_a_slow_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = [str(tmp_path / "worker.py"), str(tmp_path), "100", "none"]
+    path = write_job(tmp_path, "none", save="20s", program=program)
+
+    def look(watch: AttemptWatch, now: Nanoseconds) -> Trouble | None:
+        is_slow = watch.attempt.number == 1 and 5 in _steps(path)
+        return Trouble(now, "slow", leaves="n1") if is_slow else None
+
+    monkeypatch.setattr(AttemptWatch, "_look", look)
+    code, _ = _launch(path, capsys)
+    assert code == 0
+    first, _ = read_attempts(tmp_path / "job")
+    assert first.saved is not None
+    assert 5 <= first.saved < 100
+    assert _steps(path) == [*range(1, 101)]  # none was made twice
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -116,6 +189,34 @@ def test_killed_launcher_leaves_no_process_and_goes_on(
     assert code == 0
     assert events[0]["attempt"] == 2
     assert _steps(path)[-1] == 12
+    assert read_attempts(tmp_path / "job")[0].is_started == begun
+
+
+_KILLED = """
+import os, signal, sys
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.recovery import job_launcher
+plain = job_launcher.write_start
+def write_start(folder, attempt):
+    plain(folder, attempt)
+    if attempt.number > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+job_launcher.write_start = write_start
+main(["launch", "--job", sys.argv[1]])
+"""
+
+
+def test_launcher_killed_before_the_attempt_starts_goes_on_with_its_rung(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_job(tmp_path, "ecc")
+    for _ in range(2):
+        killed = subprocess.run([sys.executable, "-c", _KILLED, path], stdout=subprocess.DEVNULL)
+        assert killed.returncode == -signal.SIGKILL
+    code, events = _launch(path, capsys)
+    assert code == 0
+    assert [attempt.rung for attempt in read_attempts(tmp_path / "job")] == [None, *["replace"] * 3]
+    assert (events[0]["machines"], events[0]["out"]) == (["n0", "n2"], ["n1"])
 
 
 def _await(condition: Any) -> None:
