@@ -49,8 +49,10 @@ exit 0
 
 _SLURM_JOB = """\
 #!/bin/sh
-# An inspection that yields to every other job. In slurm.conf:
-#   PreemptType=preempt/partition_prio  PreemptMode=REQUEUE
+# An inspection that yields to every other job, and goes on after it. In slurm.conf (restart
+# slurmctld after the change; partitions of other jobs have PriorityTier=1 unless configured):
+#   PreemptType=preempt/partition_prio
+#   PreemptMode=REQUEUE
 #   PartitionName=inspection Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE MaxTime=2:00:00
 # Submit one for each line of the plan:
 #   forewarn inspect plan --at-risk lists --json | jq -r '.lines[].machine' |
@@ -60,13 +62,14 @@ _SLURM_JOB = """\
 #SBATCH --nodes=1 --exclusive
 #SBATCH --time=2:00:00
 #SBATCH --requeue
-#SBATCH --signal=TERM@30
 exec /opt/forewarn/bin/forewarn inspect run --set weekly --timeout 110min \\
     --machine "$SLURMD_NODENAME" --out /shared/forewarn/inspections
 """
 
 _KUBERNETES_JOB = """\
-# An inspection of one node that yields to every other pod. Replace NODE.
+# An inspection of one node that yields to every other pod. Replace NODE, and the number of GPUs:
+# the Job needs all of them, so that a pod that needs one takes its place. The next pod of the Job
+# goes on.
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata:
@@ -95,6 +98,8 @@ spec:
         - name: inspect
           image: forewarn:0.1.0
           command: [forewarn, inspect, run, --set, weekly, --machine, NODE, --out, /inspections]
+          resources:
+            limits: {nvidia.com/gpu: "8"}
           volumeMounts:
             - {name: inspections, mountPath: /inspections}
       volumes:
@@ -161,7 +166,8 @@ _NODE_CONDITION = """\
       "path": "/bin/sh",
       "args": [
         "-c",
-        "forewarn inspect run --set quick --while-busy --nagios --out /inspections; [ $? -ne 2 ]"
+        "forewarn inspect run --set quick --while-busy --nagios \
+--machine $NODE_NAME --out /inspections; [ $? -ne 2 ]"
       ]
     }
   ]
@@ -177,4 +183,5 @@ FORMS: Final[Mapping[str, str]] = {
     "kubernetes-daemonset": _KUBERNETES_DAEMONSET,
     "node-condition": _NODE_CONDITION,
 }
-"""Text by name; `node-condition` is a plug-in of node-problem-detector."""
+"""Text by name; `node-condition` is a plug-in of node-problem-detector, whose own manifest sets
+NODE_NAME."""

@@ -1,4 +1,4 @@
-"""Forms of `forewarn inspect forms` in a real Slurm: a prolog and a health program."""
+"""Forms of `forewarn inspect forms` in a real Slurm: prolog, health program, and a job."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from forewarn.pipelines.inspection.inspection_forms import FORMS
+from forewarn.pipelines.inspection.result_files import read_results
 
 NODE, DRAINED = "node-00004", "node-00005"
 FOREWARN = """#!/bin/sh
@@ -64,3 +65,80 @@ def test_health_program_runs_on_all_nodes_and_drains_none(
     assert "by hand" in slurm.line(DRAINED)
     assert "DRAIN" not in slurm.line(NODE)
     slurm.call("scontrol", "update", f"nodename={DRAINED}", "state=resume")
+
+
+CHECKS = """
+[check.short]
+command = ["true"]
+when = ["two"]
+[check.waits]
+command = ["{folder}/waits"]
+timeout = "10min"
+when = ["two"]
+"""
+WAITS = """#!/bin/sh
+echo waits >> {folder}/started
+while [ ! -e {folder}/go_on ]; do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def preemption(slurm: Any) -> Iterator[None]:
+    """Configure what the form asks for; Slurm reads it at its start only."""
+    before = slurm.conf.read_text()
+    asked = [line[4:] for line in FORMS["slurm-job"].splitlines() if line.startswith("#   P")]
+
+    def restart(text: str) -> None:
+        slurm.kill_controller()
+        slurm.conf.write_text(text)
+        slurm.start_controller()
+        slurm.call("scontrol", "reconfigure")
+
+    restart(before + "".join(f"{line}\n" for line in asked))
+    yield
+    slurm.call("scancel", "-u", slurm.user)
+    slurm.until(lambda: slurm.call("squeue", "-h") == "", "jobs")
+    restart(before)
+
+
+@pytest.mark.usefixtures("preemption")
+def test_inspection_job_yields_to_a_job_and_goes_on_after_it(slurm: Any, tmp_path: Path) -> None:
+    folder = tmp_path
+    for name, text in (("forewarn", FOREWARN), ("waits", WAITS)):
+        (folder / name).write_text(text.format(folder=folder, python=sys.executable))
+        (folder / name).chmod(0o755)
+    (folder / "checks.toml").write_text(CHECKS.format(folder=folder))
+    form = FORMS["slurm-job"].replace("/opt/forewarn/bin", str(folder))
+    form = form.replace("--set weekly", f"--set two --checks {folder}/checks.toml")
+    script = folder / "inspection.sh"
+    script.write_text(form.replace("/shared/forewarn/inspections", str(folder / "results")))
+
+    def runs(what: str, number: int) -> bool:
+        path = folder / what
+        return path.exists() and len(path.read_text().splitlines()) == number
+
+    inspection = slurm.call(
+        *("sbatch", "--parsable", f"--nodelist={NODE}", "-o", str(folder / "out"), str(script))
+    ).strip()
+    slurm.until(lambda: runs("started", 1), "the inspection")
+    job = slurm.submit("-w", NODE, "--exclusive")  # returns when it runs
+    assert slurm.jobs()[inspection] == "PD"
+
+    slurm.update(NODE, "state=drain", "reason=by hand")
+    slurm.call("scancel", job)
+    slurm.until(lambda: job not in slurm.jobs(), "the job ends")
+    # Slurm holds a requeued job for two minutes, until its old credential has expired.
+    slurm.call("scontrol", "update", f"jobid={inspection}", "StartTime=now")
+    (folder / "go_on").touch()
+    other = slurm.submit("-w", DRAINED)  # a round of the scheduler
+    assert slurm.jobs() == {inspection: "PD", other: "R"}
+    assert "by hand" in slurm.line(NODE)
+
+    slurm.update(NODE, "state=resume")
+    slurm.until(lambda: inspection not in slurm.jobs(), "the inspection ends")
+    assert runs("calls", 2)
+    assert runs("started", 2)
+    rows = read_results(folder / "results").to_pylist()
+    assert {row["check"]: row["status"] for row in rows} == {"short": "ok", "waits": "ok"}
+    assert {row["machine"] for row in rows} == {NODE}
+    assert len({row["run"] for row in rows}) == 1
