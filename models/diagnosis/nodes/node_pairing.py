@@ -19,9 +19,10 @@ def plan_next_round(
 
     Round 1 pairs neighbours; with an odd number of nodes, the last three form one group. From round
     2, each suspect, and each end of a bad link that passed only once, is paired with a node that is
-    known to be good and that it has not been tested with, fastest first. Remaining suspects are
-    paired with each other. In round 2, the remaining good nodes are paired, fastest with slowest;
-    later rounds pair only those with unproven speed.
+    known to be good and that it has not been tested with, fastest first, from as many earlier
+    groups as there are. Remaining suspects are paired with each other. In round 2, the remaining
+    good nodes are paired, fastest with slowest; later rounds pair only those with unproven speed.
+    Each group has a pair of nodes that was not tested before.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ def plan_next_round(
     >>> times = (1.0, 1.1, None)
     >>> tests = [GroupTest(1, frozenset(p), t is not None, t) for p, t in zip(first, times)]
     >>> plan_next_round("123456", tests)
-    (('5', '1'), ('6', '2'), ('3', '4'))
+    (('5', '1'), ('6', '3'), ('2', '4'))
     """
     if not tests:
         return _pair_neighbours(nodes)
@@ -50,7 +51,7 @@ def plan_next_round(
     groups = _pairs_for_suspects(nodes, check, met)
     free = _unassigned_good_nodes(nodes, groups, check)
     if max(test.round for test in tests) == 1:
-        return (*groups, *_pair_fast_with_slow(free))
+        return (*groups, *_pair_fast_with_slow(free, met))
     return (*groups, *_pairs_for_unproven_speed(free, check, met))
 
 
@@ -77,10 +78,23 @@ def _pairs_for_suspects(
     good = [node for node in _by_speed(nodes, check) if node in works.good - check.doubtful]
     # An end of a bad link is good. If a suspect fails with it, that may be a second bad link until
     # the end has passed often enough, so it is used only if no other node is left.
-    helpers = sorted(good, key=lambda node: node in ends)
+    # Helpers of different groups leave nodes that can be paired in a new way.
+    rank = _rank_in_group(good, met)
+    helpers = sorted(good, key=lambda node: (node in ends, rank[node]))
     groups = _match_unmet(suspects, helpers, met)
     busy = {node for group in groups for node in group}
     return groups + _pair_among([node for node in suspects if node not in busy], met)
+
+
+def _rank_in_group(nodes: Sequence[str], met: set[NodeGroup]) -> dict[str, int]:
+    """Return with how many earlier nodes of the sequence each was tested."""
+    partners: dict[str, set[str]] = {node: set() for node in nodes}
+    for first, second in met:
+        if first in partners and second in partners:
+            partners[first].add(second)
+            partners[second].add(first)
+    position = {node: number for number, node in enumerate(nodes)}
+    return {n: sum(position[other] < position[n] for other in partners[n]) for n in nodes}
 
 
 def _unassigned_good_nodes(
@@ -95,14 +109,16 @@ def _by_speed(nodes: Sequence[str], check: NodeCheck) -> list[str]:
     return sorted(nodes, key=lambda node: check.fastest.get(node, float("inf")))
 
 
-def _pair_fast_with_slow(free: Sequence[str]) -> list[tuple[str, ...]]:
+def _pair_fast_with_slow(free: Sequence[str], met: set[NodeGroup]) -> list[tuple[str, ...]]:
     """Pair the fastest nodes with the slowest; an odd node joins the last pair."""
     half = len(free) // 2
-    groups: list[tuple[str, ...]] = list(
-        zip(free[:half], reversed(free[-half:]), strict=True) if half else ()
-    )
-    if groups and len(free) % 2:
-        groups[-1] = (*groups[-1], free[half])
+    groups = _match_unmet(free[:half], free[::-1][: len(free) - half], met)
+    busy = {node for group in groups for node in group}
+    groups += _pair_among([node for node in free if node not in busy], met)
+    busy = {node for group in groups for node in group}
+    left = [node for node in free if node not in busy]
+    if groups and left:
+        groups[-1] = (*groups[-1], left[0])
     return groups
 
 

@@ -13,6 +13,7 @@ from forewarn.models.diagnosis.nodes.group_testing import (
     GroupTestConclusions,
     NodeGroup,
     draw_conclusions,
+    links_within,
 )
 from forewarn.models.diagnosis.nodes.node_check import GroupTest, evaluate_tests
 from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
@@ -90,7 +91,7 @@ def test_passed_and_failed_pair_is_unsteady() -> None:
 
 
 def test_dlrover_example() -> None:
-    """(1,2)(3,4)(5,6): the last fails; then (5,1)(6,2) separate 5 and 6, and 6 fails again."""
+    """(1,2)(3,4)(5,6): the last fails; then (5,1)(6,3) separate 5 and 6, and 6 fails again."""
     nodes, truth = "123456", Truth(group("6"))
     tests = run_rounds(nodes, truth, plan_next_round)
     assert {test.nodes for test in tests if test.round == 1} == {*map(group, ("12", "34", "56"))}
@@ -130,6 +131,33 @@ def test_good_nodes_are_never_blamed(
     if len(result.good) > 2:
         assert result.bad == truth.bad
         assert result.good == set(nodes) - truth.bad
+
+
+@given(fleets(), st.data())
+def test_no_group_is_tested_again(case: tuple[list[str], Truth], data: st.DataObject) -> None:
+    """Each group of a later round has a pair that no test has decided, whatever was slow."""
+    nodes, truth = case
+    slow = data.draw(st.frozensets(st.sampled_from(nodes)))
+    tests: list[GroupTest] = []
+    for number in range(1, 6):
+        groups = [frozenset(group) for group in plan_next_round(nodes, tests)]
+        decided = {
+            link for t in tests if t.outcome or len(t.nodes) == 2 for link in links_within(t.nodes)
+        }
+        assert all(not set(links_within(group)) <= decided for group in groups)
+        for group in groups:
+            seconds = 30.0 if group & slow else 10.0
+            tests.append(GroupTest(number, group, truth.passes(group), seconds))
+
+
+def test_slow_group_of_three_is_not_repeated() -> None:
+    tests = [GroupTest(1, group("ab"), False), *timed(1, cd=10.0, efg=30.0)]
+    groups = {frozenset(g) for g in plan_next_round("abcdefg", tests)}
+    assert group("efg") not in groups
+    assert group("cd") not in groups
+
+    second = [GroupTest(2, g, True, 30.0 if "g" in g else 10.0) for g in groups]
+    assert evaluate_tests("abcdefg", tests + second).speed.bad <= group("g")
 
 
 @given(fleets())
