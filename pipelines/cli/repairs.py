@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import getpass
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
@@ -19,6 +20,9 @@ from forewarn.pipelines.cli.options import (
     integer_at_least,
 )
 from forewarn.pipelines.runtime.terminal import write_line
+
+if TYPE_CHECKING:
+    from forewarn.pipelines.incidents.ledger.ledger import Ledger
 
 __all__ = ["add_repairs"]
 
@@ -34,10 +38,10 @@ def add_repairs(commands: Commands) -> None:
         "repairs",
         _repairs,
         "list repair cases with the age of each stage, and repeat offenders; or record a stage, "
-        "print a ticket, or pack the evidence of a case",
+        "print or post a ticket, or pack the evidence of a case",
         "forewarn repairs --config my.toml --html repairs.html\n"
         "  forewarn repairs --case 17 --bundle case-17.tar.gz --add bug-report.log.gz\n"
-        "  forewarn repairs --case 17 --ticket jira --project OPS | curl ... --data @-\n"
+        "  forewarn repairs --case 17 --ticket jira --project OPS --post\n"
         "  forewarn repairs --case 17 --record ticket --detail OPS-4711",
         extra="server",
     )
@@ -50,6 +54,13 @@ def add_repairs(commands: Commands) -> None:
     which.add_argument("--record", choices=_STAGES, help="record that the case has reached it")
     which.add_argument("--ticket", choices=_FORMS, help="print the request that opens a ticket")
     which.add_argument("--bundle", type=Path, metavar="FILE", help="write the evidence, .tar.gz")
+    command.add_argument(
+        "--post",
+        action="store_true",
+        help="post the ticket to FOREWARN_TICKET_URL instead, with FOREWARN_TICKET_SECRET (of "
+        "ServiceNow and Jira the value of Authorization, of a webhook its key), and record it; a "
+        "case with a ticket is not posted again",
+    )
     command.add_argument("--detail", default="", metavar="TEXT", help="kept with --record")
     command.add_argument("--project", default="OPS", metavar="KEY", help="of Jira (OPS)")
     command.add_argument(
@@ -67,6 +78,8 @@ def _repairs(args: argparse.Namespace) -> int:
             "`--case` needs one of --record, --ticket and --bundle, and each of these needs "
             "`--case`."
         )
+    if args.post and act != "ticket":
+        raise InputError("`--post` needs --ticket.")
     now = Nanoseconds(SystemClock().now())
     if act == "record":
         return _record(args, now)
@@ -116,21 +129,45 @@ def _one_case(args: argparse.Namespace, now: Nanoseconds) -> int:
         record_stage,
     )
     from forewarn.pipelines.incidents.repairs.repair_report import repair_report
-    from forewarn.pipelines.incidents.repairs.ticket_forms import ticket_body
     from forewarn.response.repair.repair_case import RepairStage
 
     with open_site(args).ledger() as ledger:
         report = repair_report(read_repair_cases(ledger, now), now, everything=True)
         case = _case(report, args.case)
         if args.ticket:
-            print(json.dumps(ticket_body(args.ticket, case, args.project)), flush=True)
-            return 0
+            return _ticket(args, ledger, case, now)
         incidents = [incident_line(row) for row in ledger.by_number(case["incidents"])]
         write_bundle(args.bundle, case, incidents, args.add)
         detail = f"{args.bundle.name} with {len(args.add)} files"
         who = getpass.getuser()
         record_stage(ledger, args.case, RepairStage.EVIDENCE, now=now, who=who, detail=detail)
     write_line(f"wrote {args.bundle}")
+    return 0
+
+
+def _ticket(
+    args: argparse.Namespace, ledger: Ledger, case: dict[str, Any], now: Nanoseconds
+) -> int:
+    """Print the ticket of a case, or post and record it."""
+    from forewarn.pipelines.incidents.messages.message import incident_key
+    from forewarn.pipelines.incidents.repairs.repair_events import record_stage
+    from forewarn.pipelines.incidents.repairs.ticket_forms import ticket_body
+    from forewarn.pipelines.incidents.repairs.ticket_post import post_ticket
+    from forewarn.response.repair.repair_case import RepairStage
+
+    (first,) = ledger.by_number([case["case"]])
+    key = incident_key(first)
+    ticket = ticket_body(args.ticket, case, args.project, key)
+    if not args.post:
+        print(json.dumps(ticket), flush=True)
+        return 0
+    if case["ticket"] is not None:
+        write_line(f"case {case['case']} has the ticket {case['ticket']}; nothing was posted")
+        return 0
+    number = post_ticket(args.ticket, ticket, key, environment=os.environ, now=now)
+    who = getpass.getuser()
+    record_stage(ledger, case["case"], RepairStage.TICKET, now=now, who=who, detail=number)
+    write_line(f"case {case['case']}: ticket {number}")
     return 0
 
 

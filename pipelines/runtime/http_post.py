@@ -38,11 +38,14 @@ class HttpAnswer:
         Start of the body, in one line.
     retry_after : float or None
         Seconds that the server asks to wait.
+    body : bytes
+        The first 16 KiB, as sent.
     """
 
     status: int
     text: str
     retry_after: float | None
+    body: bytes
 
     @property
     def accepted(self) -> bool:
@@ -99,7 +102,7 @@ class HttpPoster:
             raise PostError(type(error).__name__) from None
         text = body[:_MAX_SHOWN].decode("ascii", "replace")
         shown = "".join(character if character.isprintable() else " " for character in text)
-        return HttpAnswer(answer.status_code, shown.strip(), retry_after)
+        return HttpAnswer(answer.status_code, shown.strip(), retry_after, bytes(body))
 
     def close(self) -> None:
         """Close the connections."""

@@ -10,7 +10,7 @@ __all__ = ["TICKET_FORMS", "ticket_body"]
 _MAX_SUMMARY: Final = 160  # `short_description` of ServiceNow
 
 
-def ticket_body(form: str, case: Mapping[str, Any], project: str) -> dict[str, Any]:
+def ticket_body(form: str, case: Mapping[str, Any], project: str, key: str) -> dict[str, Any]:
     """Return the body of a request that opens a ticket.
 
     Parameters
@@ -21,8 +21,10 @@ def ticket_body(form: str, case: Mapping[str, Any], project: str) -> dict[str, A
         Of `repair_report`.
     project : str
         Key of the Jira project.
+    key : str
+        Name of the case by which a repeat is recognised.
     """
-    return TICKET_FORMS[form](case, project)
+    return TICKET_FORMS[form](case, project, key)
 
 
 def _summary(case: Mapping[str, Any]) -> str:
@@ -45,12 +47,13 @@ def _description(case: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _webhook(case: Mapping[str, Any], project: str) -> dict[str, Any]:
+def _webhook(case: Mapping[str, Any], project: str, key: str) -> dict[str, Any]:
     del project
-    return {"summary": _summary(case), "description": _description(case), "case": dict(case)}
+    text = {"summary": _summary(case), "description": _description(case)}
+    return {"id": key, **text, "case": dict(case)}
 
 
-def _servicenow(case: Mapping[str, Any], project: str) -> dict[str, Any]:
+def _servicenow(case: Mapping[str, Any], project: str, key: str) -> dict[str, Any]:
     """Return a row of the table `incident` (POST /api/now/table/incident)."""
     del project
     return {
@@ -60,11 +63,11 @@ def _servicenow(case: Mapping[str, Any], project: str) -> dict[str, Any]:
         "impact": "3",
         "urgency": "2",
         "cmdb_ci": case["machine"],
-        "correlation_id": f"forewarn-{case['case']}",
+        "correlation_id": key,
     }
 
 
-def _jira(case: Mapping[str, Any], project: str) -> dict[str, Any]:
+def _jira(case: Mapping[str, Any], project: str, key: str) -> dict[str, Any]:
     """Return an issue (POST /rest/api/2/issue)."""
     return {
         "fields": {
@@ -72,12 +75,12 @@ def _jira(case: Mapping[str, Any], project: str) -> dict[str, Any]:
             "issuetype": {"name": "Task"},
             "summary": _summary(case),
             "description": _description(case),
-            "labels": ["forewarn", f"forewarn-{case['case']}"],
+            "labels": ["forewarn", key],
         }
     }
 
 
-TICKET_FORMS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]] = {
+TICKET_FORMS: Final[Mapping[str, Callable[[Mapping[str, Any], str, str], dict[str, Any]]]] = {
     "webhook": _webhook,
     "servicenow": _servicenow,
     "jira": _jira,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +36,10 @@ class Post:
 
 @dataclass
 class HttpReceiver:
-    """Answers all posts with one status; stores those that it accepted."""
+    """Answers all posts with one status; stores those that it accepted.
+
+    `before_answer` is called when a post has arrived and is stored.
+    """
 
     url: str = ""
     status: int = 200
@@ -44,6 +47,7 @@ class HttpReceiver:
     answer: bytes = b"ok"
     accepted: list[Post] = field(default_factory=list)
     attempts: int = 0
+    before_answer: Callable[[], object] = str
 
 
 @contextmanager
@@ -57,6 +61,7 @@ def http_receiver() -> Iterator[HttpReceiver]:
             if receiver.status < 300:
                 named = {name.lower(): value for name, value in self.headers.items()}
                 receiver.accepted.append(Post(self.path, named, body))
+            receiver.before_answer()
             self.send_response(receiver.status)
             for name, value in receiver.headers.items():
                 self.send_header(name, value)
