@@ -1,7 +1,8 @@
 """Board or chassis: which of the two failed, from what happened after they were separated.
 
 A board is followed by its serial to its next host, a slot with its next board. If the board was at
-fault, incidents go with it; if the chassis was, they stay. Both are likelihoods of Poisson counts.
+fault, incidents go with it; if the chassis was, they stay; if neither was, they are rare before and
+after. Each of these is weighed by its share of cases, times the likelihood of the Poisson counts.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ __all__ = ["Culprit", "GpuIncident", "Placement", "Separation", "judge_separatio
 
 _BAD_RATE: Final = 1.0 / 14.0  # incidents a day of a repeat offender: two in 28 days
 _GOOD_RATE: Final = 1.0 / 365.0
-_MIN_INCIDENTS: Final = 2  # a single one may be neither's fault
-_DECISIVE: Final = math.log(20.0)
+_BAD_SHARE: Final = 0.01  # of boards, and of slots; assumed
+_DECISIVE: Final = 0.95  # probability
 
 
 class Culprit(StrEnum):
     """What failed.
 
-    `UNKNOWN` while the evidence is not twenty times as likely for either, or after one incident,
-    which may be the fault of neither.
+    `NEITHER`: incidents are as rare as those of good boards in good slots. `UNKNOWN` while none of
+    the others has a probability of 0.95.
     """
 
     BOARD = "board"
     CHASSIS = "chassis"
+    NEITHER = "neither"
     UNKNOWN = "unknown"
 
 
@@ -133,20 +135,33 @@ def _judge(
         p for p in later if p.gpu_serial == left.gpu_serial and _position(p) != _position(left)
     ]
     slot = [p for p in later if p.gpu_serial != left.gpu_serial and _position(p) == _position(left)]
-    n_board, n_slot = (sum(_count(p, incidents) for p in side) for side in (board, slot))
-    board_days, slot_days = (sum(p.end - p.start for p in side) / DAY for side in (board, slot))
-    ratio = (n_board - n_slot) * math.log(_BAD_RATE / _GOOD_RATE)
-    ratio -= (_BAD_RATE - _GOOD_RATE) * (board_days - slot_days)
-    n_incidents = _count(left, incidents) + n_board + n_slot
-    if abs(ratio) < _DECISIVE or n_incidents < _MIN_INCIDENTS:
-        culprit = Culprit.UNKNOWN
-    else:
-        culprit = Culprit.BOARD if ratio > 0 else Culprit.CHASSIS
+    counts = [sum(_count(p, incidents) for p in side) for side in ([left], board, slot)]
+    days = [sum(p.end - p.start for p in side) / DAY for side in ([left], board, slot)]
     return Separation(
         *(left.gpu_serial, left.machine, left.slot, left.end),
-        board_incidents=n_board,
-        slot_incidents=n_slot,
-        board_days=board_days,
-        slot_days=slot_days,
-        culprit=culprit,
+        board_incidents=counts[1],
+        slot_incidents=counts[2],
+        board_days=days[1],
+        slot_days=days[2],
+        culprit=_culprit(counts, days),
     )
+
+
+def _culprit(counts: Sequence[int], days: Sequence[float]) -> Culprit:
+    """Return what explains incidents of board and slot together, of the board, and of the slot."""
+    good, bad = _GOOD_RATE, _BAD_RATE
+    logs = {
+        Culprit.BOARD: math.log(_BAD_SHARE) + _log_likelihood(counts, days, (bad, bad, good)),
+        Culprit.CHASSIS: math.log(_BAD_SHARE) + _log_likelihood(counts, days, (bad, good, bad)),
+        Culprit.NEITHER: math.log1p(-2.0 * _BAD_SHARE)
+        + _log_likelihood(counts, days, (good, good, good)),
+    }
+    likeliest = max(logs, key=lambda culprit: logs[culprit])
+    total = sum(math.exp(value - logs[likeliest]) for value in logs.values())
+    return likeliest if 1.0 / total >= _DECISIVE else Culprit.UNKNOWN
+
+
+def _log_likelihood(counts: Sequence[int], days: Sequence[float], rates: Sequence[float]) -> float:
+    """Return the logarithm of the likelihood of counts, without what is equal for all rates."""
+    terms = zip(counts, days, rates, strict=True)
+    return sum(count * math.log(rate) - span * rate for count, span, rate in terms)

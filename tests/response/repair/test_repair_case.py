@@ -133,27 +133,40 @@ PLACES = [
 @pytest.mark.parametrize(
     ("later", "culprit"),
     [
-        ([GpuIncident("b", "4", day(20))], Culprit.BOARD),
-        ([GpuIncident("a", "0", day(20))], Culprit.CHASSIS),
-        ([GpuIncident("b", "4", day(20)), GpuIncident("a", "0", day(21))], Culprit.UNKNOWN),
-        ([], Culprit.UNKNOWN),
+        ([("b", "4")] * 3, Culprit.BOARD),
+        ([("a", "0")] * 3, Culprit.CHASSIS),
+        ([("b", "4"), ("a", "0")] * 2, Culprit.UNKNOWN),
+        ([("b", "4")] * 2, Culprit.UNKNOWN),  # three in 60 days: 0.77 for the board
+        ([], Culprit.NEITHER),
     ],
 )
-def test_incidents_follow_the_board_or_stay(later: list[GpuIncident], culprit: Culprit) -> None:
-    (row,) = judge_separations(PLACES, [GpuIncident("a", "0", day(9)), *later])
+def test_incidents_follow_the_board_or_stay(later: list[tuple[str, str]], culprit: Culprit) -> None:
+    incidents = [GpuIncident(*where, day(20 + number)) for number, where in enumerate(later)]
+    (row,) = judge_separations(PLACES, [GpuIncident("a", "0", day(9)), *incidents])
     assert (row.gpu_serial, row.machine, row.slot, row.at) == ("s1", "a", "0", day(10))
     assert row.culprit is culprit
 
 
 def test_slot_that_stays_quiet_tells_the_board_without_seeing_it_again() -> None:
-    """The vendor keeps the board; 45 quiet days are twenty times as likely if it was the cause."""
-    first, second = (GpuIncident("a", "0", day(at)) for at in (5, 9))
-    for days, culprit in ((40, Culprit.UNKNOWN), (46, Culprit.BOARD)):
+    """The vendor keeps the board, and the slot has no further incident.
+
+    Three incidents in ten days are those of a bad part. With 60 quiet days a bad board is
+    exp((1/14 - 1/365) x 60) = 61 times as likely as a bad slot, with 40 days 16 times.
+    """
+    incidents = [GpuIncident("a", "0", day(at)) for at in (5, 7, 9)]
+    for days, culprit in ((40, Culprit.UNKNOWN), (60, Culprit.BOARD)):
         places = [PLACES[0], Placement("s2", "a", "0", day(11), day(11 + days))]
-        (row,) = judge_separations(places, [first, second])
+        (row,) = judge_separations(places, incidents)
         assert row.culprit is culprit
-        (once,) = judge_separations(places, [first])
-        assert once.culprit is Culprit.UNKNOWN
+
+
+def test_one_incident_in_a_long_time_is_the_fault_of_neither() -> None:
+    places = [
+        Placement("s1", "a", "0", day(0), day(200)),
+        Placement("s2", "a", "0", day(200), day(201)),
+    ]
+    (row,) = judge_separations(places, [GpuIncident("a", "0", day(199))])
+    assert row.culprit is Culprit.NEITHER
 
 
 def test_board_without_incident_or_separation_is_not_judged() -> None:
