@@ -328,10 +328,11 @@ def _log_review(site: Site, day: str, figures: dict[str, Any]) -> None:
 def inspect_site(config: str, day: str) -> dict[str, Any] | None:
     """Judge inspections and plan the next ones; None if the site has no folder of results.
 
-    Writes `judged.json` and `plan.json` into the folder.
+    Writes `judged.json`, `plan.json`, `plan.html` and `plans/DAY.json` into the folder.
     """
     from forewarn.pipelines.inspection.check_files import load_checks
     from forewarn.pipelines.inspection.judge_report import judge_files
+    from forewarn.pipelines.inspection.plan_page import write_plan_page
     from forewarn.pipelines.inspection.planned_inspections import (
         PlanRequest,
         events_from_ledger,
@@ -346,9 +347,13 @@ def inspect_site(config: str, day: str) -> dict[str, Any] | None:
     checks = load_checks()
     judged = judge_files(results, checks, site.file("accepted"))
     events, failures = events_from_ledger(Path(config), at)
-    request = PlanRequest(site.lists, results, None, None, (), tuple(events), tuple(failures), at)
+    plans = results / "plans"
+    request = PlanRequest(
+        site.lists, results, plans, None, None, (), tuple(events), tuple(failures), at
+    )
     plan = plan_from_files(request, checks)
-    for name, content in (("judged", judged), ("plan", plan)):
+    write_plan_page(plan, results / "plan.html")
+    for name, content in (("judged", judged), (f"plans/{day}", plan), ("plan", plan)):
         write_atomic(results / f"{name}.json", (json.dumps(content) + "\n").encode())
     return {"bad_machines": len(judged["bad_machines"]), "planned": len(plan["lines"])}
 

@@ -215,12 +215,7 @@ def add_plan(verbs: Commands) -> None:
         extra="server",
     )
     add_at_risk(command, "LISTS")
-    command.add_argument(
-        "--results",
-        type=Path,
-        metavar="RESULTS",
-        help="past results: when machines were inspected, and how long checks take",
-    )
+    _add_history(command)
     command.add_argument(
         "--budget",
         type=duration_in(HOUR),
@@ -237,15 +232,33 @@ def add_plan(verbs: Commands) -> None:
         metavar="HOSTS",
         help="machines of a job that will start, such as node-[01-64]",
     )
+    command.add_argument("--at", type=time_argument, default="now", metavar="TIME", help="(now)")
+    command.add_argument("--html", type=Path, metavar="PAGE", help="write the plan as a page")
+    add_checks(command)
+    add_json(command)
+
+
+def _add_history(command: Parser) -> None:
+    """Add options for what is known of the past."""
+    command.add_argument(
+        "--results",
+        type=Path,
+        metavar="RESULTS",
+        help="past results: when machines were inspected, and how long checks take",
+    )
+    command.add_argument(
+        "--plans",
+        type=Path,
+        metavar="DIR",
+        help="earlier plans, *.json: what the machines that they drew at random had in RESULTS is "
+        "the rate of defects that nothing speaks for",
+    )
     command.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help="configuration of `respond`: its ledger knows incidents, repairs and failures",
     )
-    command.add_argument("--at", type=time_argument, default="now", metavar="TIME", help="(now)")
-    add_checks(command)
-    add_json(command)
 
 
 def _plan(args: argparse.Namespace) -> int:
@@ -262,6 +275,7 @@ def _plan(args: argparse.Namespace) -> int:
     request = PlanRequest(
         args.at_risk,
         args.results,
+        args.plans,
         args.budget,
         args.most,
         args.job,
@@ -270,6 +284,10 @@ def _plan(args: argparse.Namespace) -> int:
         now,
     )
     plan = plan_from_files(request, load_checks(args.checks))
+    if args.html is not None:
+        from forewarn.pipelines.inspection.plan_page import write_plan_page
+
+        write_plan_page(plan, args.html)
     if args.json:
         print(json.dumps(plan), flush=True)
     else:

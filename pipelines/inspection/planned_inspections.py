@@ -15,13 +15,20 @@ from forewarn.features.time_units import DAY, SECOND, Nanoseconds
 from forewarn.pipelines.at_risk.stored_lists import read_lists
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
+from forewarn.pipelines.inspection.drawn_inspections import (
+    BAD_STATUSES,
+    DrawnInspections,
+    read_drawn,
+)
 from forewarn.pipelines.inspection.stored_results import read_result_frame
 from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.inspection.defect_rates import learned_rates
 from forewarn.response.inspection.inspection_plan import (
     FoundDefects,
     MachineRisk,
     PlannedCheck,
+    PlannedInspection,
     Risk,
     plan_inspections,
 )
@@ -31,9 +38,9 @@ __all__ = ["MachineEvent", "PlanRequest", "events_from_ledger", "plan_from_files
 _BUDGET_SHARE: Final = 0.01  # of the node-hours of a week
 _WEEK_HOURS: Final = 7 * 24.0
 _EVENT_DAYS: Final = 30.0
-_BAD: Final = ("failed", "timeout")
 _GPU_CATEGORIES: Final = ("gpu", "memory", "fabric")
-_ROUTINE: Final = 0.01  # of a machine that nothing speaks against
+_ROUTINE: Final = 0.01  # of a machine that nothing speaks against, before results are known
+_MAX_LEFT_OUT: Final = 50  # machines in the plan that the budget has no room for
 _NEW: Final = 0.05
 _COST: Final = 1.0  # node-hours, of a defect that a job of one machine meets
 EVENT_PROBABILITIES: Final = {"repaired": 0.15, "incident": 0.1}
@@ -60,6 +67,8 @@ class PlanRequest:
         Lists of `score`; the machines of the newest one are the fleet.
     results : Path or None
         Past results: when machines were inspected, and how long checks take.
+    plans : Path or None
+        Earlier plans: what the machines that they drew at random had is the rate of defects.
     budget_hours : float or None
         Node-hours; by default 1 % of a week.
     max_machines : int or None
@@ -74,6 +83,7 @@ class PlanRequest:
 
     at_risk: Path
     results: Path | None
+    plans: Path | None
     budget_hours: float | None
     max_machines: int | None
     job: tuple[str, ...]
@@ -122,27 +132,75 @@ def plan_from_files(request: PlanRequest, checks: Mapping[str, CheckTable]) -> d
     listed, list_date = _newest_list(request)
     results = None if request.results is None else read_result_frame(request.results)
     planned = _planned_checks(checks, results)
+    past = FoundDefects() if results is None else _past_defects(results, request.failures, checks)
+    drawn = DrawnInspections()
+    if results is not None and request.plans is not None:
+        now = pd.Timestamp(request.at, tz="UTC")
+        drawn = read_drawn(request.plans, results, checks, until=now)
+    routine = _routine_risks(planned, past, drawn)
     healthy = None if results is None else _healthy_days(results, request.at)
-    machines = [_machine(name, chance, request, healthy) for name, chance in listed.items()]
+    machines = [_machine(name, p, request, healthy, routine) for name, p in listed.items()]
     budget = request.budget_hours
     if budget is None:
         budget = _BUDGET_SHARE * _WEEK_HOURS * len(machines)
     lines = plan_inspections(
         machines,
         planned,
-        FoundDefects() if results is None else _past_defects(results, request.failures, checks),
+        past,
         budget_minutes=60.0 * budget,
         max_machines=request.max_machines or len(machines),
         seed=format_iso(request.at)[:10],
     )
+    left_out = _left_out(machines, lines, planned, past)
     return {
         "at": format_iso(request.at),
         "list": list_date,
         "machines": len(machines),
         "budget_hours": budget,
         "planned_hours": sum(line.minutes for line in lines) / 60.0,
+        "checks": [check.name for check in planned],
+        "drawn": {"inspected": drawn.machines, "found": drawn.defective},
         "lines": [asdict(line) for line in lines],
+        "left_out": {
+            "machines": len(left_out),
+            "hours": sum(line.minutes for line in left_out) / 60.0,
+            "lines": [asdict(line) for line in left_out[:_MAX_LEFT_OUT]],
+        },
     }
+
+
+def _left_out(
+    machines: Sequence[MachineRisk],
+    lines: Sequence[PlannedInspection],
+    planned: Sequence[PlannedCheck],
+    past: FoundDefects,
+) -> list[PlannedInspection]:
+    """Return what a larger budget would have room for, the most worth a minute first."""
+    chosen = {line.machine for line in lines}
+    rest = [machine for machine in machines if machine.machine not in chosen]
+    return plan_inspections(
+        rest,
+        planned,
+        past,
+        budget_minutes=len(rest) * sum(check.minutes for check in planned) + 1.0,
+        max_machines=len(rest),
+        seed="",
+        random_share=0.0,
+    )
+
+
+def _routine_risks(
+    planned: Sequence[PlannedCheck], past: FoundDefects, drawn: DrawnInspections
+) -> tuple[Risk, ...]:
+    """Return the risks of a machine that nothing speaks against, by category."""
+    measured = sorted({check.category for check in planned})
+    assumed = {name: _ROUTINE * weight for name, weight in past.weights(measured).items()}
+    shares = {name: past.share_of_all(planned, name) for name in measured}
+    reason = "routine"
+    if drawn.machines:
+        reason = f"routine ({drawn.defective} defects in {drawn.machines} inspections at random)"
+    rates = learned_rates(assumed, drawn.by_category, shares)
+    return tuple(Risk(reason, rate, (name,)) for name, rate in rates.items())
 
 
 def _newest_list(request: PlanRequest) -> tuple[dict[str, float], str]:
@@ -186,10 +244,14 @@ def _minutes(results: pd.DataFrame) -> dict[str, float]:
 
 
 def _machine(
-    name: str, chance: float, request: PlanRequest, inspected: dict[str, dict[str, float]] | None
+    name: str,
+    chance: float,
+    request: PlanRequest,
+    inspected: dict[str, dict[str, float]] | None,
+    routine: Sequence[Risk],
 ) -> MachineRisk:
     healthy = (inspected or {}).get(name, {})
-    risks = [Risk("routine", _ROUTINE)]
+    risks = list(routine)
     if chance > 0:
         risks.append(Risk(f"at risk ({chance:.1%})", chance, _GPU_CATEGORIES))
     if inspected is not None and not healthy:
@@ -233,7 +295,7 @@ def _past_defects(
         begin = pd.Timestamp(failed_at, tz="UTC") - pd.Timedelta(days=1)
         near = results["timestamp"].between(begin, begin + pd.Timedelta(days=8))
         rows = results[near & (results["machine"] == machine) & (results["status"] != "not_run")]
-        hits = {str(name) for name in rows.loc[rows["status"].isin(_BAD), "check"]}
+        hits = {str(name) for name in rows.loc[rows["status"].isin(BAD_STATUSES), "check"]}
         by_category.update({checks[name].category for name in hits & set(checks)})
         for name in {str(name) for name in rows["check"]} & set(checks):
             key = (name, checks[name].category)

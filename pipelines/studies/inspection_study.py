@@ -13,6 +13,8 @@ from forewarn.evaluation.simulation.inspections.inspected_fleet import (
     FleetRates,
     InspectedFleet,
 )
+from forewarn.features.inspection.check_table import CheckCategory
+from forewarn.response.inspection.defect_rates import learned_rates
 from forewarn.response.inspection.inspection_plan import (
     NEIGHBOURS,
     FoundDefects,
@@ -40,6 +42,7 @@ _FALSE_ALARM: Final = 1e-4  # an inspection, the wanted rate of weekly runs
 _SWEEP_DAYS: Final = 30
 _COST: Final = 100.0  # node-hours of an incident: a job of 64 nodes loses more than an hour
 _NAMES: Final = tuple(CATEGORY_SHARES)
+_UNLISTED: Final[tuple[CheckCategory, ...]] = ("network", "storage", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class _Season:
     drawn: int = 0
     drawn_found: int = 0
     expected: float = 0.0
+    drawn_by_category: dict[CheckCategory, tuple[int, int]] = field(default_factory=dict)
     past: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     by_category: dict[str, int] = field(default_factory=dict)
 
@@ -165,10 +169,12 @@ class _Season:
         fleet = self.fleet
         listed = fleet.listed_probabilities()
         usable = np.flatnonzero(fleet.in_service)
+        past = FoundDefects(self.past, self.by_category)
+        routine = self._routine(past)
         machines = [
             MachineRisk(
                 str(number),
-                self._risks(number, float(listed[number])),
+                (*routine, *self._risks(number, float(listed[number]))),
                 dict(zip(_NAMES, (fleet.day - self.last[number]).tolist(), strict=True)),
                 _COST,
             )
@@ -178,7 +184,7 @@ class _Season:
         lines = plan_inspections(
             machines,
             _CHECKS,
-            FoundDefects(self.past, self.by_category),
+            past,
             budget_minutes=self.saved,
             max_machines=len(machines),
             seed=f"{fleet.seed} {fleet.day}",
@@ -186,19 +192,30 @@ class _Season:
         )
         for line in lines:
             category = self._inspect(int(line.machine), line.checks)
-            if line.worth == 0.0:
-                self.drawn += 1
-                self.drawn_found += category is not None
+            if line.is_random:
+                self._count_drawn(category)
                 self.expected += _FIND * line.probability
+
+    def _count_drawn(self, category: int | None) -> None:
+        self.drawn += 1
+        self.drawn_found += category is not None
+        for number, name in enumerate(_NAMES):
+            hits, total = self.drawn_by_category.get(name, (0, 0))
+            self.drawn_by_category[name] = (hits + (number == category), total + 1)
+
+    def _routine(self, past: FoundDefects) -> tuple[Risk, ...]:
+        """Return the risks of parts that the list cannot see, learned from the random tenth."""
+        rates = self.fleet.rates
+        latent = (1 - rates.sudden) * rates.latent_days / rates.days_between_defects
+        assumed = {name: 0.35 * latent * w for name, w in past.weights(_UNLISTED).items()}
+        shares = {name: past.share_of_all(_CHECKS, name) for name in assumed}
+        learned = learned_rates(assumed, self.drawn_by_category, shares)
+        return tuple(Risk("routine", rate, (name,)) for name, rate in learned.items())
 
     def _risks(self, machine: int, listed: float) -> tuple[Risk, ...]:
         """Return the risks that a site would know of."""
         fleet, rates = self.fleet, self.fleet.rates
-        latent = (1 - rates.sudden) * rates.latent_days / rates.days_between_defects
-        risks = [
-            Risk("at risk", listed, ("gpu", "memory", "fabric")),
-            Risk("routine", 0.35 * latent, ("network", "storage", "cpu")),
-        ]
+        risks = [Risk("at risk", listed, ("gpu", "memory", "fabric"))]
         repaired = int(fleet.repaired_at[machine])
         cause = int(fleet.category_at_repair[machine])
         if cause >= 0 and repaired >= 0 and fleet.day - repaired < 30:

@@ -10,7 +10,7 @@ import heapq
 import math
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -136,6 +136,11 @@ class FoundDefects:
         hits, total = self.by_check.get((check, category), (0, 0))
         return (hits + 1) / (total + 2)
 
+    def share_of_all(self, checks: Sequence[PlannedCheck], category: str) -> float:
+        """Return the share of defects of a category that all checks of it find together."""
+        shares = [self.share(c.name, category) for c in checks if c.category == category]
+        return 1.0 - math.prod(1.0 - share for share in shares)
+
     def weights(self, categories: Sequence[CheckCategory]) -> dict[CheckCategory, float]:
         """Return how likely a defect is in each category, with one added to each."""
         counts = {name: self.by_category.get(name, 0) + 1 for name in categories}
@@ -156,8 +161,10 @@ class PlannedInspection:
     worth : float
         Expected cost that the checks prevent, in node-hours.
     probability : float
-        That the machine has a defect.
+        That the machine has a defect, after its healthy results.
     reason : str
+    is_random : bool
+        Drawn without regard to its risks; the worth of its checks is not counted.
     """
 
     machine: str
@@ -166,6 +173,7 @@ class PlannedInspection:
     worth: float
     probability: float
     reason: str
+    is_random: bool = False
 
 
 def plan_inspections(
@@ -208,10 +216,12 @@ def plan_inspections(
     n_drawn = _draw_size(machines, minutes, random_share, budget_minutes, max_machines, generator)
     left = budget_minutes - n_drawn * minutes
     chosen = _choose(machines, checks, past, left, max_machines - n_drawn)
-    lines = [_line(risk, picks) for risk in machines if (picks := chosen.get(risk.machine))]
+    lines = [
+        _line(risk, picks, checks, past) for risk in machines if (picks := chosen.get(risk.machine))
+    ]
     lines.sort(key=lambda line: (-line.worth / line.minutes, line.machine))
     rest = [risk for risk in machines if risk.machine not in chosen]
-    return lines + _draw(rest, checks, n_drawn, generator)
+    return lines + _draw(rest, checks, past, n_drawn, generator)
 
 
 @dataclass(slots=True)
@@ -260,14 +270,24 @@ def _defects(
     risk: MachineRisk, checks: Sequence[PlannedCheck], past: FoundDefects
 ) -> dict[str, float]:
     """Return the probability of a defect by category, after the healthy results since."""
-    measured = [name for name in CATEGORIES if any(check.category == name for check in checks)]
-    healthy = dict.fromkeys(measured, 1.0)
+    healthy: dict[str, float] = {check.category: 1.0 for check in checks}
     for reason in risk.risks:
-        suspected = [name for name in measured if name in reason.categories] or measured
-        missed = _missed(risk, reason, checks, past)
-        for name, weight in past.weights(suspected).items():
-            healthy[name] *= 1.0 - reason.probability * weight * missed.get(name, 1.0)
+        for name, chance in _chances(risk, reason, checks, past).items():
+            healthy[name] *= 1.0 - chance
     return {name: 1.0 - share for name, share in healthy.items()}
+
+
+def _chances(
+    risk: MachineRisk, reason: Risk, checks: Sequence[PlannedCheck], past: FoundDefects
+) -> dict[CheckCategory, float]:
+    """Return the probability of a defect for one reason, by category, after healthy results."""
+    measured = [name for name in CATEGORIES if any(check.category == name for check in checks)]
+    suspected = [name for name in measured if name in reason.categories] or measured
+    missed = _missed(risk, reason, checks, past)
+    return {
+        name: reason.probability * weight * missed.get(name, 1.0)
+        for name, weight in past.weights(suspected).items()
+    }
 
 
 def _missed(
@@ -304,23 +324,27 @@ def _push(
         heapq.heappush(heap, entry)
 
 
-def _line(risk: MachineRisk, picks: Sequence[_Choice]) -> PlannedInspection:
+def _line(
+    risk: MachineRisk,
+    picks: Sequence[_Choice],
+    checks: Sequence[PlannedCheck],
+    past: FoundDefects,
+) -> PlannedInspection:
     reasons = sorted(risk.risks, key=lambda reason: -reason.probability)
     return PlannedInspection(
         risk.machine,
         tuple(choice.check.name for choice in picks),
         sum(choice.check.minutes for choice in picks),
         sum(choice.worth for choice in picks),
-        _any(reason.probability for reason in reasons),
-        "; ".join(reason.reason for reason in reasons),
+        _probability(risk, checks, past),
+        "; ".join(dict.fromkeys(reason.reason for reason in reasons)),
     )
 
 
-def _any(probabilities: Iterable[float]) -> float:
-    none = 1.0
-    for probability in probabilities:
-        none *= 1.0 - probability
-    return 1.0 - none
+def _probability(risk: MachineRisk, checks: Sequence[PlannedCheck], past: FoundDefects) -> float:
+    """Return the probability of a defect; one reason explains one defect."""
+    chances = (sum(_chances(risk, reason, checks, past).values()) for reason in risk.risks)
+    return 1.0 - math.prod(1.0 - min(chance, 1.0) for chance in chances)
 
 
 def _draw_size(
@@ -346,6 +370,7 @@ def _draw_size(
 def _draw(
     rest: Sequence[MachineRisk],
     checks: Sequence[PlannedCheck],
+    past: FoundDefects,
     number: int,
     generator: random.Random,
 ) -> list[PlannedInspection]:
@@ -357,8 +382,9 @@ def _draw(
             tuple(check.name for check in checks),
             sum(check.minutes for check in checks),
             0.0,
-            _any(reason.probability for reason in risk.risks),
+            _probability(risk, checks, past),
             "drawn at random, to measure what the risks miss",
+            is_random=True,
         )
         for risk in generator.sample(ordered, min(number, len(ordered)))
     ]

@@ -118,6 +118,73 @@ def test_past_results_tell_minutes_and_what_is_new(
     assert lines["m1"]["minutes"] == pytest.approx(2.0 + 10.0)
 
 
+def write_plan(folder: Path, at: pd.Timestamp, *machines: str) -> None:
+    lines = [{"machine": name, "is_random": True} for name in machines]
+    lines.append({"machine": "m9", "is_random": False})
+    folder.mkdir(exist_ok=True)
+    content = json.dumps({"at": at.isoformat(), "lines": lines})
+    (folder / f"{at:%Y-%m-%d}.json").write_text(content)
+
+
+def test_inspections_drawn_at_random_tell_the_rate_of_defects(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = site / "results.parquet"
+    write_results(path)
+    options = ["--results", str(path), "--plans", str(site / "plans"), "--budget", "20h"]
+    assert plan(site, capsys, *options)["drawn"] == {"inspected": 0, "found": 0}
+    # Both of m3 and m4 were inspected two hours ago; m5 was not, and m9 was not drawn.
+    write_plan(site / "plans", AT - pd.Timedelta(hours=3), "m3", "m4", "m5")
+    write_plan(site / "plans", AT - pd.Timedelta(days=4), "m3")  # its results came too late
+    write_plan(site / "plans", AT + pd.Timedelta(days=1), "m3")  # not yet made
+    made = plan(site, capsys, *options)
+    assert made["drawn"] == {"inspected": 2, "found": 0}
+    reason = "routine (0 defects in 2 inspections at random)"
+    assert all(reason in line["reason"] for line in made["lines"] if not line["is_random"])
+
+    rows = pq.read_table(path).to_pylist()
+    rows[0]["status"] = "failed"
+    pq.write_table(pa.Table.from_pylist(rows, RESULTS), path)
+    assert plan(site, capsys, *options)["drawn"] == {"inspected": 2, "found": 1}
+    (site / "checks.toml").write_text(
+        CHECKS.replace("[check.disk]", 'level = "note"\n[check.disk]')
+    )
+    assert plan(site, capsys, *options)["drawn"] == {"inspected": 2, "found": 0}
+
+
+def test_file_that_is_no_plan_is_named(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results(site / "results.parquet")
+    (site / "plans").mkdir()
+    (site / "plans" / "a.json").write_text('{"at": "2025-03-01T00:00:00Z", "lines": [{}]}')
+    words = ["--results", str(site / "results.parquet"), "--plans", str(site / "plans")]
+    arguments = ["inspect", "plan", "--at-risk", str(site / "lists"), "--at", "2025-03-02", *words]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "a.json: lines.0.machine: Field required, expected a plan" in error
+
+
+def test_page_has_what_to_run_the_draw_and_what_had_no_room(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = site / "plan.html"
+    options = ["--budget", "200min", "--most", "9", "--html", str(page)]  # 20 minutes a machine
+    options += ["--at", "2025-03-03"]  # draws one; 0.9 are to be drawn on average
+    made = plan(site, capsys, *options)
+    assert [line["is_random"] for line in made["lines"]].count(True) == 1
+    assert made["left_out"]["machines"] == len(made["left_out"]["lines"]) > 0
+    names = {line["machine"] for line in (*made["lines"], *made["left_out"]["lines"])}
+    assert names == {f"m{number}" for number in range(10)}
+    text = page.read_text()
+    by_risk, _, rest = text.partition("<h2>Drawn at random</h2>")
+    at_random, _, left_out = rest.partition("<h2>Left out</h2>")
+    assert "at risk (30.1%); routine" in by_risk
+    drawn = next(line["machine"] for line in made["lines"] if line["is_random"])
+    assert f"<bdi>{drawn}</bdi>" in at_random
+    assert made["left_out"]["lines"][0]["machine"] in left_out
+    assert "—" in at_random  # no worth
+    assert "<bdi>m3</bdi>" not in at_random + left_out
+
+
 def test_ledger_tells_of_incidents(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = site / "forewarn.toml"
     config.write_text('[respond]\nledger = "sqlite:///ledger.db"\n')
@@ -143,7 +210,8 @@ def test_scheduled_task_judges_and_plans(site: Path) -> None:
     assert counts == {"bad_machines": 0, "planned": 0}
     judged = json.loads((site / "results" / "judged.json").read_text())
     assert judged["machines"] == 2
-    assert (site / "results" / "plan.json").exists()
+    for name in ("plan.json", "plan.html", "plans/2025-03-02.json"):
+        assert (site / "results" / name).exists()
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,24 @@ def test_only_results_after_a_repair_count_against_it() -> None:
     assert worth == {"a": pytest.approx(0.1), "b": pytest.approx(0.05)}
 
 
+def test_probability_counts_healthy_results_and_a_reason_as_one_defect() -> None:
+    (line,) = planned(MachineRisk("a", (Risk("new", 0.3),)))
+    assert line.probability == pytest.approx(0.3)  # 0.15 for the GPU, or 0.15 for the disk
+    (line,) = planned(at_risk("a", 0.2, healthy={"gemm": 0.0}))
+    assert line.probability == pytest.approx(0.1)  # the check finds a half
+
+
+def test_reasons_with_the_same_words_are_named_once() -> None:
+    risks = (Risk("routine", 0.1, ("gpu",)), Risk("routine", 0.1, ("storage",)))
+    (line,) = planned(MachineRisk("a", risks))
+    assert line.reason == "routine"
+    assert line.probability == pytest.approx(1.0 - 0.9 * 0.9)
+
+
 def test_tenth_of_the_budget_is_drawn_from_the_rest() -> None:
     machines = [at_risk(f"m{number:03}", 0.5 if number < 20 else 0.0) for number in range(100)]
     lines = planned(*machines, budget=1500.0, share=0.1)
-    drawn = [line for line in lines if line.worth == 0.0]
+    drawn = [line for line in lines if line.is_random]
     assert [line.checks for line in drawn] == [("gemm", "disk")] * 10
     assert not {line.machine for line in drawn} & {f"m{number:03}" for number in range(20)}
     assert lines == planned(*machines, budget=1500.0, share=0.1)
