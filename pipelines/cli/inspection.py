@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.inspection_results import (
+    DEFAULT_VIA,
     add_accept,
     add_checks,
     add_forms,
@@ -212,7 +213,7 @@ def _add_network(command: Parser) -> None:
     """Add options of tests between machines."""
     command.add_argument(
         "--via",
-        default="ssh -o BatchMode=yes {host}",
+        default=DEFAULT_VIA,
         metavar="COMMAND",
         help="command that runs another one on machine {host}, without a shell (default: ssh)",
     )
@@ -317,15 +318,14 @@ def _run_pairs(args: argparse.Namespace) -> int:
     from forewarn.pipelines.inspection.precheck import (
         group_rows,
         measure_all_pairs,
-        measure_all_together,
+        measure_rings,
     )
     from forewarn.pipelines.inspection.result_files import write_results
 
     with _probes(args, args.pair, "--pair") as pool:
         moment = time.time_ns()
         verdict, results = measure_all_pairs(pool)
-        together = measure_all_together(pool, results)
-    groups = [*results, *([together] if together is not None else [])]
+        groups = [*results, *measure_rings(pool, results)]
     run = uuid.uuid4().hex[:12]
     write_results(list(group_rows(groups, run=run, moment=moment, name=args.name)), args.out)
     if args.json:

@@ -27,11 +27,13 @@ from forewarn.pipelines.runtime.terminal import print_error, write_line
 if TYPE_CHECKING:
     from forewarn.features.inspection.check_table import CheckCategory
 
-__all__ = ["add_accept", "add_checks", "add_forms", "add_judge", "add_plan"]
+__all__ = ["DEFAULT_VIA", "add_accept", "add_checks", "add_forms", "add_judge", "add_plan"]
 
 _NAGIOS = {"passed": 0, "failed": 2, "incomplete": 3}
 _CODES = {"passed": 0, "failed": 1, "incomplete": 3}
 _MAX_AGE = "72h"
+DEFAULT_VIA = "ssh -o BatchMode=yes {host}"
+"""Command that runs another one on a machine."""
 
 
 def add_checks(command: Parser) -> None:
@@ -119,9 +121,27 @@ def add_accept(verbs: Commands) -> None:
         action="store_true",
         help="first run the sets quick and accept and the burn-in on this machine, into RESULTS",
     )
+    _add_neighbours(command)
     _add_occasion(command)
     add_checks(command)
     add_json(command)
+
+
+def _add_neighbours(command: Parser) -> None:
+    """Add options for the machines with which the network is tested."""
+    command.add_argument(
+        "--neighbours",
+        type=hosts_argument,
+        default=(),
+        metavar="HOSTS",
+        help="with --run, test pairs and rings with these machines, three or more, as node-[18-20]",
+    )
+    command.add_argument(
+        "--via",
+        default=DEFAULT_VIA,
+        metavar="COMMAND",
+        help="command that runs another one on machine {host}, without a shell (default: ssh)",
+    )
 
 
 def _add_occasion(command: Parser) -> None:
@@ -189,6 +209,7 @@ def _certificate(args: argparse.Namespace) -> dict[str, Any]:
         run_checks,
     )
     from forewarn.pipelines.inspection.check_files import load_checks
+    from forewarn.pipelines.inspection.precheck import check_hosts
     from forewarn.pipelines.runtime.clock import SystemClock
     from forewarn.response.inspection.acceptance import Occasion
 
@@ -196,9 +217,15 @@ def _certificate(args: argparse.Namespace) -> dict[str, Any]:
     name, category = args.after
     since = now - parse_duration(_MAX_AGE) if args.since is None else args.since
     request = AcceptanceRequest(
-        args.machine, args.results, args.out, Occasion(name), category, Nanoseconds(since), now
+        *(args.machine, args.results, args.out, Occasion(name), category, Nanoseconds(since), now),
+        neighbours=args.neighbours,
+        via=args.via,
     )
     checks = load_checks(args.checks)
+    if args.neighbours:
+        check_hosts(args.neighbours, "--neighbours", fewest=3)
+        if not args.measure:
+            raise InputError("`--neighbours` needs --run.")
     if args.measure:
         run_checks(request, checks)
     return accept_machine(request, checks)

@@ -71,6 +71,10 @@ class AcceptanceRequest:
     since : int
         Nanoseconds since 1970 UTC; older results of the machine do not count.
     now : int
+    neighbours : tuple of str
+        Other machines, with which `run_checks` tests the network.
+    via : str
+        Command that runs another one on machine `{host}`.
     """
 
     machine: str
@@ -80,6 +84,8 @@ class AcceptanceRequest:
     category: CheckCategory | None
     since: Nanoseconds
     now: Nanoseconds
+    neighbours: tuple[str, ...] = ()
+    via: str = ""
 
 
 def run_checks(request: AcceptanceRequest, checks: Mapping[str, CheckTable]) -> None:
@@ -97,7 +103,15 @@ def run_checks(request: AcceptanceRequest, checks: Mapping[str, CheckTable]) -> 
         chosen = select_checks(dict(checks), name)
         burn_in = seconds if name == _BURN_IN_SET else 0.0
         rows = inspect_machine(
-            Inspection(request.machine, name, chosen, request.results, burn_in=burn_in)
+            Inspection(
+                request.machine,
+                name,
+                chosen,
+                request.results,
+                burn_in=burn_in,
+                neighbours=request.neighbours,
+                via=request.via,
+            )
         )
         bad = (row["check"] for row in rows if row["status"] == "failed")
         if any(chosen[check].level == "drain" for check in bad if check in chosen):

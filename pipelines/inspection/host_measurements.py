@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["MEASUREMENTS", "NotRunError", "measure"]
 
@@ -328,16 +328,24 @@ def processes(args: Sequence[str], root: Path) -> Values:
     return [(None, str(names.count(args[0][:15])))]  # the kernel keeps 15 characters
 
 
+def neighbours(args: Sequence[str], root: Path) -> Mapping[str, Any]:
+    """Return the seconds of pairs and rings with the neighbours that the environment names."""
+    from forewarn.pipelines.inspection.neighbour_check import measure_neighbours
+
+    return measure_neighbours(os.environ)
+
+
 def _exit_code(command: Sequence[str]) -> int:
     return subprocess.run(command, check=False, capture_output=True).returncode
 
 
-MEASUREMENTS: Final[dict[str, Callable[[Sequence[str], Path], Values]]] = {
+MEASUREMENTS: Final[dict[str, Callable[[Sequence[str], Path], Values | Mapping[str, Any]]]] = {
     function.__name__: function
     for function in (
         *(cmdb_differences, cpu_topology, dcgm_failures, differing_cores, drive_health),
         *(file_system_use, file_test, free_space, processes),
-        *(gateway_loss, kernel_options, matrix_product, missing_mounts, pcie_width, port_errors),
+        *(gateway_loss, kernel_options, matrix_product, missing_mounts, neighbours, pcie_width),
+        port_errors,
         *(scratch_write, service, stuck_processes, unbound_gpus),
     )
 }

@@ -67,6 +67,10 @@ class Inspection:
     all_checks : bool
         Go on after a failure that makes the machine unusable.
     cmdb : Path or None
+    neighbours : tuple of str
+        Other machines, for tests of the network.
+    via : str
+        Command that runs another one on machine `{host}`.
     """
 
     machine: str
@@ -78,6 +82,8 @@ class Inspection:
     while_busy: bool = False
     all_checks: bool = False
     cmdb: Path | None = None
+    neighbours: tuple[str, ...] = ()
+    via: str = ""
 
 
 def inspect_machine(
@@ -125,6 +131,9 @@ def inspect_machine(
             variables = {_MARKER: own, "FOREWARN_MACHINE_ID": inspection.machine}
             if inspection.cmdb is not None:
                 variables["FOREWARN_CMDB"] = str(inspection.cmdb.absolute())
+            if inspection.neighbours:
+                variables["FOREWARN_NEIGHBOURS"] = " ".join(inspection.neighbours)
+                variables["FOREWARN_VIA"] = inspection.via
             runner = CheckRunner(Path(scratch), variables, is_busy=bool(users))
             _run_all(inspection, journal, runner, now)
         kill_marked(marker)

@@ -28,7 +28,7 @@ def run_test(torch: Any, test: dict[str, Any]) -> dict[str, Any]:
     ----------
     torch : module
     test : dict
-        `rank`, `world`, `master`, `port`, `timeout` (seconds), `bytes`, `repeats`.
+        `rank`, `world`, `master`, `port`, `timeout` (seconds), `bytes`, `repeats`, `gpu`.
 
     Returns
     -------
@@ -40,6 +40,8 @@ def run_test(torch: Any, test: dict[str, Any]) -> dict[str, Any]:
     device = "cuda" if has_gpu else "cpu"
     store = None
     try:
+        if has_gpu:
+            torch.cuda.set_device(int(test["gpu"]))
         timeout = timedelta(seconds=float(test["timeout"]))
         store = dist.TCPStore(
             test["master"], int(test["port"]), int(test["world"]), test["rank"] == 0, timeout

@@ -23,7 +23,7 @@ __all__ = [
     "check_hosts",
     "group_rows",
     "measure_all_pairs",
-    "measure_all_together",
+    "measure_rings",
     "pair_rounds",
     "precheck",
 ]
@@ -185,8 +185,8 @@ def measure_all_pairs(pool: ProbePool) -> tuple[PairTableResult, list[GroupResul
     return judge_table(table, list(pool.hosts), None), results
 
 
-def measure_all_together(pool: ProbePool, results: Sequence[GroupResult]) -> GroupResult | None:
-    """Test all machines that passed with at least one other in a single all-gather.
+def measure_rings(pool: ProbePool, results: Sequence[GroupResult]) -> list[GroupResult]:
+    """Test all machines that passed with at least one other in one all-gather a GPU number.
 
     Parameters
     ----------
@@ -197,12 +197,14 @@ def measure_all_together(pool: ProbePool, results: Sequence[GroupResult]) -> Gro
 
     Returns
     -------
-    GroupResult or None
-        None for fewer than three machines.
+    list of GroupResult
+        One without GPUs; empty for fewer than three machines.
     """
     passed = {host for result in results if result.seconds is not None for host in result.nodes}
     hosts = [host for host in pool.hosts if host in passed and host not in pool.unreachable]
-    return pool.run([hosts])[0] if len(hosts) > 2 else None
+    if len(hosts) <= 2:
+        return []
+    return [pool.run([hosts], gpu=number)[0] for number in range(max(1, pool.gpus))]
 
 
 def group_rows(
@@ -210,7 +212,8 @@ def group_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of RESULTS of tests between machines.
 
-    A pair is a row of its first machine, with the partner as slot; a larger group is a row of each.
+    A pair is a row of its first machine, with the partner as slot; a larger group is a row of each,
+    with the number of the GPU as slot, from the second on.
     """
     common = {"timestamp": moment, "run": run, "unit": "s", "versions": json.dumps({}), "set": name}
     for result in results:
@@ -222,8 +225,9 @@ def group_rows(
         }
         value |= {"text": result.error or None, **common}
         if len(result.nodes) > 2:
+            slot = str(result.gpu) if result.gpu else None
             for node in result.nodes:
-                yield {"machine": node, "slot": None, "check": "group_all_gather", **value}
+                yield {"machine": node, "slot": slot, "check": "group_all_gather", **value}
             continue
         first, second = result.nodes
         yield {"machine": first, "slot": second, "check": "pair_all_gather", **value}

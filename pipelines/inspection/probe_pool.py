@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -38,12 +38,15 @@ class GroupResult:
     error : str
     clock_skew : float
         Seconds by which the clocks differ, less the time of an all-gather, which is their error.
+    gpu : int
+        Number of the GPU on each machine.
     """
 
     nodes: tuple[str, ...]
     seconds: float | None
     error: str = ""
     clock_skew: float = 0.0
+    gpu: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +56,7 @@ class _Probe:
     running: subprocess.Popen[bytes] | None
     lines: queue.Queue[dict[str, Any]]
     error: str = ""
+    gpus: int = 0
 
     def answer(self, until: float, test: int) -> dict[str, Any] | None:
         """Return the answer to a test; None if there is none in time."""
@@ -109,6 +113,8 @@ class ProbePool:
             line = probe.answer(until, -1)
             if line is None or "error" in line:
                 probe.error = "no answer" if line is None else str(line["error"])
+            else:
+                probe.gpus = int(line.get("gpus", 0))
         return self
 
     def __exit__(
@@ -125,27 +131,35 @@ class ProbePool:
         """Machines without a working probe, and why."""
         return {host: probe.error for host, probe in self._probes.items() if probe.error}
 
-    def run(self, groups: Sequence[Sequence[str]]) -> list[GroupResult]:
+    @property
+    def gpus(self) -> int:
+        """GPUs that each machine with a working probe has; 0 without one."""
+        return min((probe.gpus for probe in self._probes.values() if not probe.error), default=0)
+
+    def run(self, groups: Sequence[Sequence[str]], gpu: int = 0) -> list[GroupResult]:
         """Run a test of each group, all at the same time.
 
         Parameters
         ----------
         groups : sequence of sequence of str
             No machine is in two groups.
+        gpu : int, optional
+            Number of the GPU on each machine; without GPUs it has no meaning.
         """
         started = time.monotonic()
-        results = self._run_once(groups)
+        results = self._run_once(groups, gpu)
         taken = [number for number, r in enumerate(results) if _PORT_TAKEN.search(r.error)]
-        for number, again in zip(taken, self._run_once([groups[n] for n in taken]), strict=True):
+        repeated = self._run_once([groups[number] for number in taken], gpu)
+        for number, again in zip(taken, repeated, strict=True):
             results[number] = again
         self.probe_seconds += (time.monotonic() - started) * sum(len(group) for group in groups)
         return results
 
-    def _run_once(self, groups: Sequence[Sequence[str]]) -> list[GroupResult]:
-        numbers = [self._send(group) for group in groups]
+    def _run_once(self, groups: Sequence[Sequence[str]], gpu: int) -> list[GroupResult]:
+        numbers = [self._send(group, gpu) for group in groups]
         until = time.monotonic() + 2.0 * self.timeout + _GRACE_SECONDS
         return [
-            self._result(tuple(group), number, until)
+            replace(self._result(tuple(group), number, until), gpu=gpu)
             for group, number in zip(groups, numbers, strict=True)
         ]
 
@@ -168,7 +182,7 @@ class ProbePool:
         threading.Thread(target=_read, args=(running.stdout, lines), daemon=True).start()
         return _Probe(running, lines)
 
-    def _send(self, group: Sequence[str]) -> int:
+    def _send(self, group: Sequence[str], gpu: int) -> int:
         number = next(self._numbers)
         test = {
             "test": number,
@@ -178,6 +192,7 @@ class ProbePool:
             "timeout": self.timeout,
             "bytes": self.n_bytes,
             "repeats": self.repeats,
+            "gpu": gpu,
         }
         if not any(self._probes[host].error for host in group):
             for rank, host in enumerate(group):

@@ -25,11 +25,11 @@ class FlakyPool(ProbePool):
     machines: Fabric | None = None
     rounds: Iterator[int] = field(default_factory=itertools.count)
 
-    def run(self, groups: Sequence[Sequence[str]]) -> list[GroupResult]:
+    def run(self, groups: Sequence[Sequence[str]], gpu: int = 0) -> list[GroupResult]:
         assert self.machines is not None
         state = "down" if next(self.rounds) % 2 else "up"
         self.machines.set_link(self.machines.hosts[FLAKY], state)
-        return ProbePool.run(self, groups)
+        return ProbePool.run(self, groups, gpu)
 
 
 @pytest.fixture(scope="module")

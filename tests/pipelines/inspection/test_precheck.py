@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.inspection.host_measurements import measure
+from forewarn.pipelines.inspection.neighbour_check import judge_neighbours, measure_neighbours
 from forewarn.pipelines.inspection.precheck import measure_all_pairs, pair_rounds, precheck
 from forewarn.pipelines.inspection.probe_pool import GroupResult, ProbePool
 from forewarn.pipelines.inspection.result_files import read_results
@@ -23,24 +25,35 @@ Seconds = Callable[[str, str], float | None]
 class Machines(ProbePool):
     """A pool without processes: a function says how long a pair takes, None if it fails."""
 
-    def __init__(self, seconds: Seconds, dead: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        seconds: Seconds,
+        dead: Sequence[str] = (),
+        *,
+        gpus: int = 0,
+        bad_rings: Sequence[int] = (),
+    ) -> None:
         super().__init__(HOSTS)
-        self.seconds, self.dead = seconds, dead
+        self.seconds, self.dead, self.n_gpus, self.bad_rings = seconds, dead, gpus, bad_rings
+
+    @property
+    def gpus(self) -> int:
+        return self.n_gpus
 
     @property
     def unreachable(self) -> dict[str, str]:
         return dict.fromkeys(self.dead, "no answer")
 
-    def run(self, groups: Sequence[Sequence[str]]) -> list[GroupResult]:
+    def run(self, groups: Sequence[Sequence[str]], gpu: int = 0) -> list[GroupResult]:
         results = []
         for group in groups:
             times = [self.seconds(a, b) for a, b in combinations(group, 2)]
             known = [t for t in times if t is not None and not set(group) & set(self.dead)]
-            is_ok = len(known) == len(times)
+            is_ok = len(known) == len(times) and not (len(group) > 3 and gpu in self.bad_rings)
             results.append(
-                GroupResult(tuple(group), max(known), "")
+                GroupResult(tuple(group), max(known), gpu=gpu)
                 if is_ok
-                else GroupResult(tuple(group), None, "connection reset")
+                else GroupResult(tuple(group), None, "connection reset", gpu=gpu)
             )
         return results
 
@@ -65,6 +78,41 @@ def test_dead_failing_and_slow_machines_are_left_out() -> None:
     assert result.reasons["n2"] == "failed 2 of its tests: connection reset"
     assert result.reasons["n5"].startswith("slow: 0.20")
     assert result.reasons["n15"] == "no answer"
+
+
+def test_machine_with_its_neighbours_has_a_pair_and_a_ring_for_each_gpu() -> None:
+    two = judge_neighbours(Machines(lambda *_: 1.5, dead=["n3"], gpus=2), "n0")
+    assert two == {"values": [(None, "1.5"), ("ring 0", "1.5"), ("ring 1", "1.5")]}
+    without = judge_neighbours(Machines(lambda *_: 1.5), "n0")
+    assert without == {"values": [(None, "1.5"), ("ring 0", "1.5")]}
+
+
+@pytest.mark.parametrize(
+    ("machines", "reason"),
+    [
+        (Machines(slow("n0")), "slow: 0.20 of the median speed"),
+        (Machines(lambda a, b: None if "n0" in (a, b) else 1.0), "failed 2 of its tests"),
+        (Machines(lambda *_: 1.0, dead=["n0"]), "no answer"),
+        (
+            Machines(lambda *_: 1.0, gpus=8, bad_rings=[5]),
+            "the ring of GPU 5 of all machines failed: connection reset",
+        ),
+    ],
+)
+def test_bad_machine_fails_with_its_neighbours(machines: Machines, reason: str) -> None:
+    assert judge_neighbours(machines, "n0")["failed"].startswith(reason)
+
+
+def test_bad_neighbour_does_not_fail_the_machine() -> None:
+    assert "values" in judge_neighbours(Machines(slow("n1")), "n0")
+    alone = Machines(lambda *_: 1.0, dead=HOSTS[1:])
+    assert judge_neighbours(alone, "n0") == {"not_run": "no neighbour answers"}
+
+
+def test_neighbours_come_from_the_environment() -> None:
+    few = {"FOREWARN_MACHINE_ID": "n0", "FOREWARN_NEIGHBOURS": "n0 n1 n2"}
+    assert measure_neighbours({}) == measure_neighbours(few)
+    assert "it needs 3 neighbours" in measure("neighbours", [])
 
 
 def test_bad_link_costs_one_of_its_machines() -> None:
@@ -159,6 +207,42 @@ def test_pairs_become_results(
         frozenset(("n4", "n2")): 59,
         frozenset(("n4", "n3")): 51,
     }
+
+
+NEIGHBOURS = """
+[check.neighbours]
+value = {builtin = "neighbours", unit = "s", better = "lower"}
+category = "network"
+when = ["quick", "accept"]
+required = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "others", "state"), [("n1", "n[2-4]", "passed"), ("n3", "n[1-2],n4", "failed")]
+)
+def test_acceptance_tests_the_network_with_neighbours(
+    via: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    others: str,
+    state: str,
+) -> None:
+    path = tmp_path / "checks.toml"
+    path.write_text(NEIGHBOURS)
+    monkeypatch.setattr("forewarn.pipelines.inspection.check_files.SHIPPED_CHECKS", path)
+    words = ["inspect", "accept", "--machine", machine, "--after", "repair:network"]
+    words += ["--results", str(tmp_path / "results"), "--out", str(tmp_path / "out"), "--json"]
+    with_others = ["--neighbours", others, *via[:2]]
+    assert main([*words, *with_others]) == 2
+    assert "`--neighbours` needs --run" in capsys.readouterr().err
+    main([*words, "--run", *with_others])
+    certificate = json.loads(capsys.readouterr().out)
+    assert certificate["state"] == state
+    slots = {row["slot"]: row["value"] for row in certificate["checks"]}
+    assert slots == ({None: 1.1, "ring 0": 9.1} if state == "passed" else {None: None})
 
 
 def test_port_of_another_service_is_no_failure(

@@ -25,6 +25,7 @@ CHECKS = load_checks()
 ELSEWHERE = {
     *("differing_cores", "cpu_matrix_product", "scratch_write", "file_system_space"),
     *("file_system_inodes", "port_hardware_errors", "cmdb_gpus"),
+    "neighbours",  # test_precheck.py
 }
 
 
