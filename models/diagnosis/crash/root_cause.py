@@ -106,7 +106,8 @@ def find_root_cause(
     elif not candidates and (alone := _failed_machine(split, ends, decisive_others, writers)):
         candidates = [alone]
     elif not candidates:
-        candidates = accused or _silent_candidates(split, ends, has_cause=bool(decisive_others))
+        has_cause = any(symptom.role == "root" for symptom in decisive_others)
+        candidates = accused or _silent_candidates(split, ends, has_cause=has_cause)
     elif len(candidates) > 1:
         candidates += _confirmed(accused, candidates, ends)
     leader = candidates[0] if candidates else None

@@ -182,6 +182,11 @@ class JobAttempt:
             )
         return ends
 
+    def last_lines(self, rank: int) -> list[str]:
+        """Return the last lines of the logs of a rank."""
+        tails = (log.scan.tail for log in self.logs_of_rank(rank) if log.scan is not None)
+        return [line for tail in tails for line in tail.decode("utf-8", "replace").splitlines()]
+
     def _line_symptoms(self, rank: int, ranks: Ranks) -> Iterator[Symptom]:
         for log in self.logs_of_rank(rank):
             yield from self._symptoms(log, ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from forewarn.features.diagnosis.log_streams.job_streams import (
 from forewarn.features.diagnosis.log_streams.line_sources import Source
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.models.diagnosis.crash.accused_peers import stated_stall
+from forewarn.models.diagnosis.crash.cut_symptoms import WaitLines
 from forewarn.models.diagnosis.crash.machine_symptoms import hang_hardware_finding
+from forewarn.models.diagnosis.crash.rank_exit import RankExit
 from forewarn.models.diagnosis.crash.requested_end import find_planned_end, find_requested_end
 from forewarn.models.diagnosis.crash.root_cause import find_root_cause
 from forewarn.models.diagnosis.probes.log_phases import (
@@ -138,9 +140,12 @@ class LogsPart:
         ends = attempt.rank_exits(
             ranks, self.matcher, exits if isinstance(exits, ExitsPart) else None
         )
-        unseen = {output.rank for output in snapshot.unseen}
-        ends = [replace(end, is_unseen=end.rank in unseen) for end in ends] if unseen else ends
         unplaced = attempt.unplaced_symptoms(ranks)
+        seen = [*(symptom for _, symptom in unplaced), *(s for end in ends for s in end.symptoms)]
+        waits = WaitLines(seen)
+        unplaced = [(log, waits.explain(symptom)) for log, symptom in unplaced]
+        unseen = {output.rank for output in snapshot.unseen}
+        ends = list(_with_cut_lines(ends, waits, attempt, unseen))
         symptoms = machine_symptoms(unplaced, ranks)
         others = [*(symptom for _, symptom in unplaced), *attempt.launcher_symptoms(ranks)]
         every = [*others, *(symptom for end in ends for symptom in end.symptoms)]
@@ -171,6 +176,15 @@ class LogsPart:
         return replace(
             finding, evidence=(*finding.evidence, *_unknown_error_evidence(attempt.logs))
         )
+
+
+def _with_cut_lines(
+    ends: Sequence[RankExit], waits: WaitLines, attempt: JobAttempt, unseen: Collection[int]
+) -> Iterator[RankExit]:
+    """Yield the exits; a rank whose last line breaks off in a wait only seems to be silent."""
+    for end in map(waits.explain_end, ends):
+        is_cut = end.decisive is None and waits.has_part(attempt.last_lines(end.rank))
+        yield replace(end, is_unseen=True) if is_cut or end.rank in unseen else end
 
 
 def read_logs(
