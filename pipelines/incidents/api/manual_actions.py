@@ -1,15 +1,20 @@
 """Manual actions on incidents: rows in the ledger that the loop carries out.
 
-The command line and the API share them. None of them changes a machine. All are idempotent.
+The command line and the API share them. None of them changes a machine. All are idempotent, and
+each is one transaction with the note on who did it: a process that is killed in the middle of an
+act has done it or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import DAY, Nanoseconds
+from forewarn.pipelines.incidents.ledger.finding_rows import FindingError
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import Action, ActionState
@@ -21,7 +26,9 @@ from forewarn.response.state.step import DrainMode, Step
 __all__ = ["ManualActionError", "Operator"]
 
 _DRAIN_VALIDITY: Final = DAY  # a manual drain that has not started by then is dropped
-_MAX_ATTEMPTS: Final = 10  # concurrent changes by the loop
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class ManualActionError(InputError):
@@ -36,6 +43,19 @@ class ManualActionError(InputError):
     def __init__(self, why: str, *, missing: bool = False) -> None:
         super().__init__(why)
         self.missing = missing
+
+
+def _in_one_transaction(
+    act: Callable[Concatenate[Operator, _Arguments], _Result],
+) -> Callable[Concatenate[Operator, _Arguments], _Result]:
+    """Make all reads and writes of an act one transaction of the ledger."""
+
+    @wraps(act)
+    def joined(self: Operator, /, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        with self.ledger.database.transaction():
+            return act(self, *args, **options)
+
+    return joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +78,7 @@ class Operator:
     now: Nanoseconds
     why: str = ""
 
+    @_in_one_transaction
     def approve(self, number: int, decision_at: Nanoseconds | None = None) -> bool:
         """Approve the proposed step of an incident; return False if it was approved before.
 
@@ -86,6 +107,7 @@ class Operator:
         self._note("approve", f"incident {number}", f"{format_iso(at)} {self.why}".strip())
         return True
 
+    @_in_one_transaction
     def acknowledge(self, number: int) -> bool:
         """Acknowledge an incident for this person; return False if it was acknowledged before.
 
@@ -100,6 +122,7 @@ class Operator:
         self._note("ack", f"incident {number}")
         return True
 
+    @_in_one_transaction
     def undo(self, number: int) -> bool:
         """Undo all actions of an incident; return False if nothing changed.
 
@@ -126,6 +149,7 @@ class Operator:
             self._note("undo", f"incident {number}")
         return changed
 
+    @_in_one_transaction
     def record_outcome(
         self, number: int, outcome: Outcome, failed_at: Nanoseconds | None = None
     ) -> bool:
@@ -166,6 +190,7 @@ class Operator:
         self._note("outcome", f"incident {number}", f"{outcome} {self.why}".strip())
         return True
 
+    @_in_one_transaction
     def drain(self, machine: str, mode: DrainMode = DrainMode.FINISH) -> tuple[int, bool]:
         """Request the drain of a machine. Limits apply as to any other drain.
 
@@ -175,6 +200,11 @@ class Operator:
             The incident.
         new : bool
             False if the same drain is requested already and not done yet.
+
+        Raises
+        ------
+        FindingError
+            If the ledger cannot hold the name of the machine.
         """
         for incident in self.ledger.incidents(state=IncidentState.OPEN, machine=machine):
             if any(
@@ -183,7 +213,7 @@ class Operator:
             ):
                 return incident.id, False
         finding = self._drain_finding(machine, mode)
-        self.ledger.record_findings([finding], now=self.now)
+        self.ledger.record_findings([finding], now=self.now, refuse=_raise)
         number = self._number_of(finding)
         self.ledger.decide(self._drain_decision(number, finding, mode))
         self._note("drain", f"machine {machine}", f"{mode} {self.why}".strip())
@@ -221,27 +251,15 @@ class Operator:
     def _number_of(self, finding: Finding) -> int:
         """Return the incident that a finding recorded just now has joined."""
         incidents = self.ledger.incidents(state=IncidentState.OPEN, machine=finding.machine)
-        for incident in incidents:
-            if any(f.key == finding.key for f in incident.findings):
-                return incident.id
-        raise ManualActionError(
-            f"machine {finding.machine}: the incident of the drain was closed meanwhile, try again"
-        )
+        return next(i.id for i in incidents if any(f.key == finding.key for f in i.findings))
 
     def _release(self, action: Action) -> bool:
-        """Start the release of an action; retry if the loop changes it at the same time."""
-        current: Action | None = action
-        for _ in range(_MAX_ATTEMPTS):
-            if current is None or not current.open or current.state is ActionState.RELEASING:
-                return False
-            detail = self.why or "undone"
-            state = ActionState.RELEASING
-            if self.ledger.advance(current, state, now=self.now, who=self.name, detail=detail):
-                return True
-            current = self.ledger.action(action.id)
-        raise ManualActionError(
-            f"action {action.id}: changed by another process {_MAX_ATTEMPTS} times, try again"
-        )
+        """Start the release of an action; return False if it is being released already."""
+        if action.state is ActionState.RELEASING:
+            return False
+        detail, state = self.why or "undone", ActionState.RELEASING
+        self.ledger.advance(action, state, now=self.now, who=self.name, detail=detail)
+        return True
 
     def _incident(self, number: int) -> Incident:
         incident = self.ledger.incident(number)
@@ -252,6 +270,10 @@ class Operator:
     def _note(self, act: str, target: str, detail: str | None = None) -> None:
         text = self.why if detail is None else detail
         self.ledger.note(now=self.now, who=self.name, act=act, target=target, detail=text)
+
+
+def _raise(error: FindingError) -> None:
+    raise error
 
 
 def _requests_drain(finding: Finding, mode: DrainMode) -> bool:

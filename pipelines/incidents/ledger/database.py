@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,6 +81,7 @@ class LedgerDatabase:
         self.quarantine = Quarantine()
         self.file: LedgerFile | None = None
         self.term: int | None = None
+        self._joined = threading.local()  # its `connection` is that of the thread's transaction
         self.engine = engine.execution_options(**{QUARANTINE_OPTION: self.quarantine})
 
     @classmethod
@@ -160,6 +162,9 @@ class LedgerDatabase:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yield a read-only connection with one snapshot of the ledger."""
+        if (joined := self._joined_connection()) is not None:
+            yield joined
+            return
         self._check_file()
         with _convert_errors(self.engine.url), self.engine.connect() as connection:
             if connection.dialect.name == "postgresql":
@@ -176,6 +181,9 @@ class LedgerDatabase:
         Rows that it reads are current and do not change until the end, because other writers wait.
         `options` are execution options of the connection.
         """
+        if (joined := self._joined_connection()) is not None:
+            yield joined
+            return
         self._check_file()
         with _convert_errors(self.engine.url), self.engine.connect() as connection:
             connection.execution_options(forewarn_writes=True, **options)
@@ -184,6 +192,23 @@ class LedgerDatabase:
                     connection.execute(select(func.pg_advisory_xact_lock(WRITER_LOCK_ID)))
                 self._check_term(connection)
                 yield connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make everything that this thread reads and writes in the block one writing transaction.
+
+        A process that is killed in the block leaves nothing of it in the ledger.
+        """
+        with self.writing() as connection:
+            self._joined.connection = connection
+            try:
+                yield
+            finally:
+                self._joined.connection = None
+
+    def _joined_connection(self) -> Connection | None:
+        """Return the connection of the transaction that this thread is in; None outside of one."""
+        return getattr(self._joined, "connection", None)
 
     def last_term(self) -> int:
         """Return the term of the last responder with a lease that has written; 0 for none."""

@@ -350,27 +350,6 @@ def test_approval_is_recorded_under_the_name(console: Console) -> None:
     assert "approve-ann" in page
 
 
-def test_interrupted_approval_is_made_once(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process ends between the approval and its note: the person sends the form again."""
-    console.api.propose(number := console.api.incident())
-    browser, path = console.browser("approve"), f"/incident/{number}/approve"
-    forms = [browser.form(f"/incident/{number}", path) for _ in range(2)]
-
-    def end(*_: object, **__: object) -> None:
-        raise RuntimeError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(console.api.ledger, "note", end)
-        assert browser.post(path, forms[0]).status_code == 500
-    first = console.api.ledger.approvals([number])[number]
-    assert browser.post(path, forms[1]).status_code == 303
-    assert console.api.ledger.approvals([number])[number] == first
-    approved = [c for c in console.api.ledger.incident_changes(number) if c.what == "approved"]
-    assert len(approved) == 1
-
-
 def test_form_counts_once(console: Console) -> None:
     console.api.propose(number := console.api.incident())
     browser, path = console.browser("act"), f"/incident/{number}/outcome"

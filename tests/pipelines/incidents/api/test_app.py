@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.action import ActionState
 from forewarn.response.state.decision import Ruling
 from forewarn.response.state.finding import MANUAL_CAUSE
-from forewarn.response.state.incident import IncidentState, Outcome
+from forewarn.response.state.incident import Incident, IncidentState, Outcome
 from forewarn.response.state.step import DrainMode, Step
 
 # --- posting findings -----------------------------------------------------------------------------
@@ -248,14 +249,24 @@ def test_undo_releases_actions_and_overrides_incident(api: Api) -> None:
     assert [override.cause for override in api.ledger.overrides(NOW)] == ["check by nhc"]
 
 
-def test_undo_survives_concurrent_action_change(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_waits_for_an_undo_and_leaves_its_action(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = api.incident()
-    action = api.act(number, ActionState.SENT)
-    stale = api.ledger.incident(number)
-    assert stale is not None
-    api.ledger.advance(action, ActionState.HOLDING, now=NOW)
-    monkeypatch.setattr(api.ledger, "incident", lambda _: stale)
+    action, read = api.act(number, ActionState.SENT), api.ledger.incident
+    changes: list[object] = []
+    loop = Thread(
+        target=lambda: changes.append(api.ledger.advance(action, ActionState.HOLDING, now=NOW))
+    )
+
+    def read_while_the_loop_writes(number: int) -> Incident | None:
+        loop.start()
+        return read(number)
+
+    monkeypatch.setattr(api.ledger, "incident", read_while_the_loop_writes)
     assert api.post(f"/v1/incidents/{number}/undo").json()["changed"]
+    loop.join()
+    assert changes == [None]
     current = api.ledger.action(action.id)
     assert current is not None
     assert current.state is ActionState.RELEASING

@@ -418,6 +418,24 @@ def test_notes_heartbeats_and_first_uses(ledger: Ledger) -> None:
     assert ledger.first_seen("policy", "p2", at(9)) == 9
 
 
+def test_transaction_sees_its_own_rows_and_leaves_none_after_an_error(
+    ledger: Ledger, finding: MakeFinding
+) -> None:
+    def fail_in_the_middle() -> None:
+        with ledger.database.transaction():
+            ledger.record_findings([finding()], now=at(20))
+            assert len(ledger.incidents()) == 1
+            raise FindingError(finding(), "machine", "is wrong")
+
+    with pytest.raises(FindingError):
+        fail_in_the_middle()
+    assert ledger.incidents() == []
+    with ledger.database.transaction():
+        ledger.record_findings([finding()], now=at(20))
+        ledger.note(now=at(20), who="ann", act="drain", target="m1", detail="")
+    assert (len(ledger.incidents()), len(ledger.notes())) == (1, 1)
+
+
 def test_rows_record_policy_and_model_versions(
     ledger: Ledger, finding: MakeFinding, decision: MakeDecision, action: MakeAction
 ) -> None:
