@@ -30,6 +30,7 @@ from forewarn.response.grouping.finding_deduplication import (
     DeduplicatedFindings,
     deduplicate_findings,
 )
+from forewarn.response.state.action import Action
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident, IncidentState, Outcome
 
@@ -216,6 +217,11 @@ class Ledger(ActionLedger, BlockLedger, Audit):
         """Return the incidents with some numbers, in their order."""
         with self.database.reading() as connection:
             return incident_rows.load(connection, numbers)
+
+    def incidents_of(self, actions: Sequence[Action]) -> dict[int, Incident]:
+        """Return the incidents of actions, by number."""
+        numbers = sorted({action.incident for action in actions})
+        return {incident.id: incident for incident in self.by_number(numbers)}
 
     def open_heads(self) -> list[IncidentHead]:
         """Return the open incidents without findings and actions, oldest first."""

@@ -430,10 +430,11 @@ class Responder:
         incidents = self.ledger.open_incidents()
         settings = self.site.core
         closer = IncidentCloser(self.ledger, self.driver, self.site.check(), settings)
-        for action in self.ledger.open_actions():
-            incident = self.ledger.incident(action.incident)
-            if incident is not None:
-                closer.release(action, incident, now)
+        actions = self.ledger.open_actions()
+        acted = self.ledger.incidents_of(actions)
+        for action in actions:
+            if action.incident in acted:
+                closer.release(action, acted[action.incident], now)
         ground_truth = read_ground_truth(self.site.failures, incidents)
         for incident in incidents:
             closer.close(incident, ground_truth, seen_until=now, now=now)

@@ -56,10 +56,12 @@ class StepRunner:
         The beginning is in the ledger before the command starts, and no later round starts it
         again: at most once, whatever happens in between.
         """
-        for action in self.ledger.open_actions():
-            incident = self.ledger.incident(action.incident)
+        remedies = [action for action in self.ledger.open_actions() if action.step in REMEDIES]
+        incidents = self.ledger.incidents_of(remedies)
+        for action in remedies:
+            incident = incidents.get(action.incident)
             pool = self.situation.pools.get(action.pool)
-            if action.step in REMEDIES and incident is not None and pool is not None:
+            if incident is not None and pool is not None:
                 self._advance(action, incident, pool)
 
     def _advance(self, action: Action, incident: Incident, pool: Pool) -> None:
