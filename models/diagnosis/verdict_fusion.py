@@ -97,9 +97,10 @@ def _kind(
     kinds = {finding.kind for finding in findings}
     if "ended" in kinds:
         return "ended", None, at
-    if "crash" in kinds:
-        return "crash", None, at
     hang = detect_hang(probes, at)
+    crashes = [finding for finding in findings if finding.kind == "crash"]
+    if crashes and (hang is None or not all(crash.is_hearsay for crash in crashes)):
+        return "crash", None, at
     reason = suppression_reason(findings, phases, probes, ranks, at)
     if hang is not None:  # a waiting rank makes no steps that could be slow
         return ("hang", *hang) if reason is None else ("none", hang[0], None)

@@ -123,8 +123,13 @@ def find_root_cause(
         ),
         origins=missing_together(stated, ends) if candidates == accused else frozenset(),
         after_hang=not (hardware or split.roots),
+        is_hearsay=not (hardware or accusations or _has_failed_rank(ends)),
         fault=root.fault if leader is None and root is not None else None,
     )
+
+
+def _has_failed_rank(ends: Sequence[RankExit]) -> bool:
+    return any(end.decisive or end.exit_code for end in ends)
 
 
 def _failed_machine(

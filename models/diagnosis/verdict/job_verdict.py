@@ -109,6 +109,9 @@ class JobFinding:
     after_hang : bool
         For a crash: no rank failed on its own; all waited until a time-out or ended on request. The
         origin is then found from the data saved during the hang.
+    is_hearsay : bool
+        For a crash: no rank, exit code, launcher or device says that a rank failed, only lines that
+        belong to no rank do. Ranks that are seen to hang have not crashed then.
     is_permanent : bool
         The observed condition is permanent, such as a deadlock; it is not a pause.
     needs_no_duration : bool
@@ -135,6 +138,7 @@ class JobFinding:
     origins: frozenset[int] = frozenset()
     is_program_error: bool = False
     after_hang: bool = False
+    is_hearsay: bool = False
     is_permanent: bool = False
     needs_no_duration: bool = False
     is_completed: bool = False

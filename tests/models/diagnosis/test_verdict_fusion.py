@@ -205,6 +205,15 @@ def test_timed_out_rank_may_be_origin() -> None:
     assert verdict(raised, waits).rank == 6
 
 
+def test_line_of_no_rank_is_no_crash_of_a_job_that_hangs() -> None:
+    graph = finding("wait graph", (4, STRONG))
+    killed = JobFinding("crash", "the kernel killed node_exporter", is_hearsay=True)
+    assert (verdict(killed, graph).kind, verdict(killed, graph).rank) == ("hang", 4)
+    assert verdict(replace(killed, is_hearsay=False), graph).kind == "crash"
+    working = (replace(probe, state="active", since=None) for probe in IDLE)
+    assert fuse_findings([killed], tuple(working), (), ranks=RANKS, at=0).kind == "crash"
+
+
 def test_observation_before_hang_is_ignored() -> None:
     looked = replace(finding("stacks", (3, STRONG)), observed_at=-1)
     assert verdict(looked).rank is None

@@ -69,6 +69,17 @@ def test_raising_rank_is_root_cause() -> None:
     assert finding.cause == "raised: ValueError: x; look"
 
 
+def test_lines_of_no_rank_alone_are_hearsay() -> None:
+    killed = symptom(9, role="root", scope="node", says="killed", line="Killed process 7")
+    for rank, is_hearsay in (
+        *((end(0), True), (end(0, code=-9, ended=10), False)),
+        (end(0, report(9, **LOST), code=1, ended=10), False),
+    ):
+        finding = find_root_cause([rank, end(1)], others=[killed], masked=log_template)
+        assert finding is not None
+        assert finding.is_hearsay == is_hearsay
+
+
 def test_lost_peer_is_not_root_cause() -> None:
     ends = [end(r, report(9, **LOST), code=1, ended=10) for r in (0, 1, 3)]
     finding = cause(*ends, end(2, code=-9, ended=11))
