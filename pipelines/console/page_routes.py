@@ -12,7 +12,7 @@ from forewarn.pipelines.console.page_cache import RenderedPage, page_response
 from forewarn.pipelines.console.page_search import search
 from forewarn.pipelines.console.page_views import Page, PageViews
 from forewarn.pipelines.console.page_words import state_of
-from forewarn.pipelines.console.signed_in import PageRoute, console_of, signed_in
+from forewarn.pipelines.console.signed_in import PageRoute, console_of, person_page, signed_in
 from forewarn.response.state.incident import IncidentState
 
 __all__ = ["page_router"]
@@ -33,20 +33,20 @@ Date = Annotated[str, Path(pattern=r"^(latest|[0-9]{4}-[0-9]{2}-[0-9]{2})$")]
 
 
 async def _shared_page(request: Request, work: Callable[[PageViews], Page]) -> Response:
-    """Return a page that is equal for all people, rendered in a thread at most once a second."""
+    """Return a page that is equal for all people, rendered in a thread and shared."""
     site = console_of(request)
     path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
-    key = path, query
-    page = site.pages.read(key)
+    key, views = (path, query), PageViews(site)
+    address = f"{path}?{query}" if query else path
+
+    def render() -> RenderedPage:
+        more = {"address": address, "forms": None, "look": state_of, "meanings": _MEANINGS}
+        return RenderedPage.render(lambda: views.render(work(views), **more))
+
+    page = await site.pages.read(key, lambda: site.context.read(("page", *key), render))
     if page is None:
-        views = PageViews(site)
-        more = {"address": f"{path}?{query}" if query else path, "forms": None}
-        more |= {"look": state_of, "meanings": _MEANINGS}
-
-        def render() -> RenderedPage:
-            return site.pages.render(key, lambda: views.render(work(views), **more))
-
-        page = await site.context.read(("page", *key), render)
+        making = Page("making", "One moment", "/openapi.json", {})
+        return person_page(request, making, address=address)
     return page_response(request, page)
 
 

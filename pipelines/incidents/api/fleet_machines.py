@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from dataclasses import asdict
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from forewarn.pipelines.incidents.api.listed_gpus import as_number, as_text
+from forewarn.pipelines.incidents.api.listed_gpus import as_text
 from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
-from forewarn.pipelines.storage.evidence.daily_lists import DailyList, DailyLists
+from forewarn.pipelines.storage.evidence.daily_lists import DailyList, DailyLists, GpuCounts
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Ruling
 
 __all__ = ["FleetAnswer", "MachineAnswer"]
 
-_EXPECTED_REASONS: Final = ("failed", "too new")  # reasons other than missing data
-_NO_GPUS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("gpus", "flagged", "failed", "without_data"), 0),
-    "probability": None,
-}
+_NO_GPUS: Final = GpuCounts()
 
 
 class _Answer(BaseModel):
@@ -59,8 +56,8 @@ class FleetAnswer(_Answer):
     def read(cls, lists: DailyLists, ledger: Ledger, *, after: str, limit: int) -> Self:
         """Return at most `limit` machines after the rack and machine `after`."""
         daily = lists.newest()
-        machines = _machines(daily, ledger.open_heads(), ledger.open_actions())
-        rest = [machine for machine in machines if _fleet_key(machine) > after]
+        pages = _FleetPages(daily, ledger.open_heads(), ledger.open_actions())
+        rest = [pair for pair in pages.in_order if pair[0] > after]
         unscored = daily.unscored if daily else ()
         return cls(
             date=daily.date if daily else None,
@@ -68,67 +65,38 @@ class FleetAnswer(_Answer):
             scored=daily.table.num_rows if daily else 0,
             unscored=dict(Counter(row.get("reason") or "" for row in unscored)),
             unended=sum(bool(row.get("failed_since")) for row in unscored),
-            machines=tuple(rest[:limit]),
-            next=_fleet_key(rest[limit - 1]) if len(rest) > limit else None,
+            machines=tuple(pages.machine(name) for _, name in rest[:limit]),
+            next=rest[limit - 1][0] if len(rest) > limit else None,
         )
 
 
-def _fleet_key(machine: MachineAnswer) -> str:
-    return f"{machine.rack}/{machine.machine}"
+class _FleetPages:
+    """All machines of a list and of the ledger's open rows; `in_order` by rack and name."""
 
+    def __init__(
+        self, daily: DailyList | None, heads: Iterable[IncidentHead], actions: Iterable[Action]
+    ) -> None:
+        self._incidents: dict[str, list[IncidentHead]] = defaultdict(list)
+        for head in heads:
+            self._incidents[head.machine].append(head)
+        self._acting = {action.machine: action for action in actions}
+        self._gpus = daily.gpus_by_machine if daily else {}
+        racks = daily.racks if daily else {}
+        names = {*self._gpus, *self._incidents, *self._acting}
+        acting = {name: action.rack or "" for name, action in self._acting.items()}
+        self._racks = {name: racks.get(name) or acting.get(name) or "" for name in names}
+        self.in_order = sorted((f"{rack}/{name}", name) for name, rack in self._racks.items())
 
-def _machines(
-    daily: DailyList | None, heads: Iterable[IncidentHead], actions: Iterable[Action]
-) -> list[MachineAnswer]:
-    """Return all machines of a list and of the ledger's open rows, by rack and name."""
-    incidents: dict[str, list[IncidentHead]] = defaultdict(list)
-    for head in heads:
-        incidents[head.machine].append(head)
-    acting = {action.machine: action for action in actions}
-    racks = dict(daily.racks) if daily else {}
-    racks |= {name: a.rack for name, a in acting.items() if a.rack and not racks.get(name)}
-    gpus = _gpus_by_machine(daily)
-    names = {*gpus, *incidents, *acting}
-    machines = []
-    for name in names:
-        action = acting.get(name)
-        own = incidents.get(name, ())
-        machines.append(
-            MachineAnswer(
-                machine=name,
-                rack=racks.get(name) or "",
-                **(gpus.get(name) or _NO_GPUS),
-                action="" if action is None else action.state.value,
-                step="" if action is None else action.step.value,
-                incidents=tuple(head.id for head in own),
-                waits=any(head.ruling is Ruling.PROPOSE and not head.approved for head in own),
-            )
+    def machine(self, name: str) -> MachineAnswer:
+        """Return what is known of a machine."""
+        action = self._acting.get(name)
+        own = self._incidents.get(name, ())
+        return MachineAnswer(
+            machine=name,
+            rack=self._racks[name],
+            **asdict(self._gpus.get(name, _NO_GPUS)),
+            action="" if action is None else action.state.value,
+            step="" if action is None else action.step.value,
+            incidents=tuple(head.id for head in own),
+            waits=any(head.ruling is Ruling.PROPOSE and not head.approved for head in own),
         )
-    return sorted(machines, key=_fleet_key)
-
-
-def _gpus_by_machine(daily: DailyList | None) -> dict[str, dict[str, Any]]:
-    """Count the GPUs of each machine by what the list says of them."""
-    machines: dict[str, dict[str, Any]] = defaultdict(lambda: dict(_NO_GPUS))
-    if daily is None or "machine_id" not in daily.table.column_names:
-        return {}
-    names = [
-        name
-        for name in ("machine_id", "flagged", "probability")
-        if name in daily.table.column_names
-    ]
-    for row in daily.table.select(names).to_pylist():
-        counts = machines[str(row["machine_id"] or "")]
-        counts["gpus"] += 1
-        counts["flagged"] += bool(row["flagged"])
-        chance = as_number(row.get("probability"))
-        if chance is not None:
-            counts["probability"] = max(chance, counts["probability"] or 0.0)
-    for row in daily.unscored:
-        counts = machines[row.get("machine_id") or ""]
-        reason = row.get("reason")
-        counts["gpus"] += 1
-        counts["failed"] += reason == "failed"
-        counts["without_data"] += reason not in _EXPECTED_REASONS
-    machines.pop("", None)
-    return machines

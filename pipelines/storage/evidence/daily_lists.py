@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,17 +21,29 @@ from forewarn.features.errors import InputError
 from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
 
-__all__ = ["DailyList", "DailyLists"]
+__all__ = ["DailyList", "DailyLists", "GpuCounts"]
 
 _TABLE, _EXTRACTS = "at_risk.parquet", "gpu_extracts.parquet"
 _NEEDED: Final = ("gpu_serial", "rank", "flagged")
 _SERIAL: Final = "gpu_serial"
+_EXPECTED_REASONS: Final = ("failed", "too new")  # reasons other than missing data
 _MAX_LISTS: Final = 20  # in memory
 _MAX_CSV_BYTES: Final = 256 << 20
 
 
 class ListError(InputError):
     """A list that cannot be used."""
+
+
+@dataclass(slots=True)
+class GpuCounts:
+    """GPUs of a machine by what a list says of them; `probability` is the highest."""
+
+    gpus: int = 0
+    flagged: int = 0
+    failed: int = 0
+    without_data: int = 0
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,29 @@ class DailyList:
             for serial, machine in zip(serials, machines, strict=True)
             if machine
         }
+
+    @cached_property
+    def gpus_by_machine(self) -> dict[str, GpuCounts]:
+        """Counts of the GPUs of each machine; empty if the list names no machines."""
+        columns = self.table.column_names
+        if "machine_id" not in columns:
+            return {}
+        counts: dict[str, GpuCounts] = defaultdict(GpuCounts)
+        names = [name for name in ("machine_id", "flagged", "probability") if name in columns]
+        for row in _rows(self.table.select(names)):
+            own = counts[str(row["machine_id"] or "")]
+            own.gpus += 1
+            own.flagged += bool(row["flagged"])
+            chance = row.get("probability")
+            if isinstance(chance, int | float) and math.isfinite(chance):
+                own.probability = max(chance, own.probability or 0.0)
+        for absent in self.unscored:
+            own, reason = counts[absent.get("machine_id") or ""], absent.get("reason")
+            own.gpus += 1
+            own.failed += reason == "failed"
+            own.without_data += reason not in _EXPECTED_REASONS
+        counts.pop("", None)
+        return dict(counts)
 
 
 class DailyLists:
