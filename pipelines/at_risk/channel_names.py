@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
+from importlib.resources import files
+from typing import Final
+
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.rendering.templates import visible
 
-__all__ = ["NOUNS", "NO_SPAN", "UNITS", "XIDS", "counted_noun", "title"]
+__all__ = ["NOUNS", "NO_SPAN", "UNITS", "counted_noun", "title", "xid_names"]
 
 NO_SPAN = Nanoseconds(0)
 UNITS = {
@@ -43,27 +48,15 @@ _COUNTER_NOUNS = {
     "rows_remapped": ("row remapped", "rows remapped"),
     "pcie_replays": ("PCIe replay", "PCIe replays"),
 }
-# Short descriptions of frequent Xids, from NVIDIA's catalogue.
-XIDS = {
-    "13": "error of an application",
-    "31": "memory fault of an application",
-    "43": "an application was stopped",
-    "45": "an application was ended",
-    "48": "uncorrectable memory error",
-    "54": "power cable or supply",
-    "61": "firmware halted, with a warning",
-    "62": "firmware halted",
-    "63": "row remapped",
-    "64": "row could not be remapped",
-    "74": "NVLink error",
-    "79": "fell off the bus",
-    "92": "many corrected memory errors",
-    "94": "contained memory error",
-    "95": "uncontained memory error",
-    "109": "context switch timed out",
-    "119": "firmware did not answer",
-    "120": "firmware error",
-}
+_UNUSED: Final = "not in use"
+
+
+@functools.cache
+def xid_names() -> dict[str, str]:
+    """Return the name of each Xid in use, by its number: those of the default policy."""
+    policy = files("forewarn.pipelines.incidents.replay") / "policy.toml"
+    codes = tomllib.loads(policy.read_text(encoding="utf-8"))["xids"]
+    return {code: row["name"] for code, row in codes.items() if row["name"] != _UNUSED}
 
 
 def title(column: str) -> str:

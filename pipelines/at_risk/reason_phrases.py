@@ -13,9 +13,9 @@ from forewarn.pipelines.at_risk.channel_names import (
     NO_SPAN,
     NOUNS,
     UNITS,
-    XIDS,
     counted_noun,
     title,
+    xid_names,
 )
 
 __all__ = ["Mention", "channel_of", "phrase_reason", "span_words"]
@@ -198,8 +198,8 @@ def _code(mention: Mention) -> tuple[str, str]:
     times, name = _times(mention.value), f"{title(mention.column)} {mention.detail}"
     if mention.column == GPU_ERROR:
         name = _GPU_ERRORS.get(mention.detail, name)
-    elif mention.column == "xid" and mention.detail in XIDS:
-        name += f" ({XIDS[mention.detail]})"
+    elif mention.column == "xid" and mention.detail in xid_names():
+        name += f" ({xid_names()[mention.detail]})"
     else:
         name += ":"  # separates two adjacent numbers
     last = f", {'' if mention.value == 1 else 'last '}{_ago(mention.now)}"

@@ -155,14 +155,17 @@ def test_code_has_meaning(tmp_path: Path) -> None:
         frame.loc[rows_of(frame, last=3), "xid"] = [63, 0, 0]
 
     text = only_sick(reasons(change, tmp_path, "severity:xid"))
-    assert text == "Xid 63 (row remapped) once this week, 2 h ago; the other GPUs of node-1: never"
+    name = "Xid 63 (row of memory remapped)"
+    assert text == f"{name} once this week, 2 h ago; the other GPUs of node-1: never"
 
 
 def test_most_severe_code_is_reported(tmp_path: Path) -> None:
     def change(frame: pd.DataFrame) -> None:
         frame.loc[rows_of(frame, last=9), "xid"] = [13, 13, 79, 13, 13, 13, 13, 13, 0]
 
-    assert only_sick(reasons(change, tmp_path, "count:xid")).startswith("Xid 79 (fell off the bus)")
+    assert only_sick(reasons(change, tmp_path, "count:xid")).startswith(
+        "Xid 79 (GPU fell off the bus)"
+    )
 
 
 def test_rare_category_and_silent_sensor(tmp_path: Path) -> None:

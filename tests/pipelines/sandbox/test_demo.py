@@ -58,7 +58,7 @@ def made_list(folder: Path, day: int, probabilities: dict[str, float]) -> _MadeL
     table = pd.DataFrame({"gpu_serial": list(probabilities), "machine_id": "node-1"}).assign(
         probability=list(probabilities.values()),
         flagged=True,
-        reasons="1 row remapped this week | Xid 63 (row remapped) once this week",
+        reasons="1 row remapped this week | Xid 63 (row of memory remapped) once this week",
         window_end=end,
         valid_until=end + pd.Timedelta("1D"),
     )
