@@ -14,6 +14,7 @@ from forewarn.pipelines.console.act_routes import act_router
 from forewarn.pipelines.console.console_site import ConsoleSite
 from forewarn.pipelines.console.openid_routes import openid_router
 from forewarn.pipelines.console.page_routes import page_router
+from forewarn.pipelines.console.signed_in import visitor
 from forewarn.pipelines.incidents.api.app import make_app
 from forewarn.pipelines.serving.request_bodies import RefusedError
 
@@ -38,7 +39,7 @@ def _static_files() -> Mapping[str, bytes]:
 def make_console(site: ConsoleSite) -> FastAPI:
     """Return the API with the console's pages, as an ASGI application."""
     app = make_app(site.context)
-    app.state.console = site
+    app.state.console, site.context.visitor = site, visitor
     app.include_router(page_router)
     app.include_router(act_router)
     app.include_router(openid_router)

@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from forewarn.pipelines.rendering.templates import finite_number
+
 __all__ = ["JobVerdict", "Suspect", "parse_verdict"]
 
 _MAX_ROWS: Final = 60
 
 
 class Suspect(NamedTuple):
-    """A rank or machine, and why it is suspected; empty texts if unknown."""
+    """A rank or machine, and why it is suspected; empty texts if unknown.
+
+    `weight` is that of the evidence; 0 if unknown.
+    """
 
     rank: str
     machine: str
     why: str
+    weight: float = 0.0
 
 
 class JobVerdict(NamedTuple):
-    """A line of `forewarn diagnose run --json`, as texts; empty where it says nothing."""
+    """A line of `forewarn diagnose run --json`, as texts; empty where it says nothing.
+
+    `candidates` are those that are not named and not on the machine of a culprit. `waiting` are the
+    ranks that are seen to wait for others only, and `cleared` the machines that nothing accuses.
+    """
 
     kind: str
     cause: str
@@ -31,6 +41,7 @@ class JobVerdict(NamedTuple):
     steps: list[str]
     probes: list[tuple[str, str, str]]
     silent: list[str]
+    waiting: list[str]
     cleared: list[str]
 
 
@@ -40,10 +51,11 @@ def parse_verdict(line: Mapping[str, Any]) -> JobVerdict:
     Examples
     --------
     >>> parse_verdict({"kind": "hang", "culprits": [{"rank": 3, "machine": "a"}]}).culprits
-    [Suspect(rank='3', machine='a', why='')]
+    [Suspect(rank='3', machine='a', why='', weight=0.0)]
     """
     culprits, candidates = (_suspects(line.get(name)) for name in ("culprits", "also"))
-    accused = {suspect.machine for suspect in (*culprits, *candidates)}
+    named = {culprit.machine for culprit in culprits} - {""}
+    accused = named | {candidate.machine for candidate in candidates}
     probes, evidence = line.get("probes"), _rows(line, "evidence")
     return JobVerdict(
         kind=_text(line.get("kind")) or "unknown",
@@ -51,7 +63,7 @@ def parse_verdict(line: Mapping[str, Any]) -> JobVerdict:
         since=_text(line.get("since")),
         detected_at=_text(line.get("detected_at")),
         culprits=culprits,
-        candidates=candidates,
+        candidates=[candidate for candidate in candidates if candidate.machine not in named],
         evidence=[(_text(row.get("part")), _text(row.get("says"))) for row in evidence],
         steps=_texts(line.get("next")),
         probes=[
@@ -60,8 +72,29 @@ def parse_verdict(line: Mapping[str, Any]) -> JobVerdict:
             if isinstance(probe, dict)
         ],
         silent=_texts(line.get("blind")),
+        waiting=_waiting(evidence),
         cleared=[name for name in _texts(line.get("machines")) if name not in accused],
     )
+
+
+def _waiting(evidence: list[dict[str, Any]]) -> list[str]:
+    """Return the ranks that wait for others, and that no other waits for."""
+    details = [row["details"] for row in evidence if isinstance(row.get("details"), dict)]
+    missed = {
+        rank for part in details for name in ("absent", "silent") for rank in _ranks(part, name)
+    }
+    waits = {
+        rank
+        for part in details
+        if _ranks(part, "absent") or _ranks(part, "silent")
+        for rank in _ranks(part, "waiting")
+    }
+    return [str(rank) for rank in sorted(waits - missed)]
+
+
+def _ranks(details: Mapping[str, Any], name: str) -> list[int]:
+    values = details.get(name)
+    return [value for value in values if type(value) is int] if isinstance(values, list) else []
 
 
 def _text(value: object) -> str:
@@ -83,6 +116,11 @@ def _rows(line: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _suspects(rows: object) -> list[Suspect]:
     return [
-        Suspect(_text(row.get("rank")), _text(row.get("machine")), _text(row.get("why")))
+        Suspect(
+            _text(row.get("rank")),
+            _text(row.get("machine")),
+            _text(row.get("why")),
+            finite_number(row.get("weight")) or 0.0,
+        )
         for row in _rows({"rows": rows}, "rows")
     ]

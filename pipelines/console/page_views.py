@@ -17,7 +17,7 @@ from forewarn.pipelines.console.console_site import ConsoleSite
 from forewarn.pipelines.console.incident_story import incident_story
 from forewarn.pipelines.console.job_verdict import JobVerdict, parse_verdict
 from forewarn.pipelines.console.page_words import action_mark, coded, path_of, state_mark, when
-from forewarn.pipelines.console.person_tasks import approval_tasks, machine_tasks
+from forewarn.pipelines.console.person_tasks import PersonTask, approval_tasks, machine_tasks
 from forewarn.pipelines.console.telemetry_chart import telemetry_charts
 from forewarn.pipelines.incidents.api.api_context import ApiContext
 from forewarn.pipelines.incidents.api.api_models import ActionDetail
@@ -28,8 +28,10 @@ from forewarn.pipelines.incidents.api.fleet_routes import (
     job_answer,
     list_answer,
 )
+from forewarn.pipelines.incidents.api.job_details import recent_verdicts
 from forewarn.pipelines.incidents.api.listed_gpus import ListAnswer
 from forewarn.pipelines.rendering.templates import finite_number, parse_utc, render_page
+from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.serving.request_bodies import RefusedError
 from forewarn.response.state.action import Action
 from forewarn.response.state.decision import Ruling
@@ -43,6 +45,7 @@ PAGE_SIZE: Final = 100
 _INCIDENTS, _MACHINES = 50, 1000  # rows of a page
 _NIGHT: Final = Nanoseconds(12 * HOUR)
 _MAX_WAITING, _MAX_BLOCKED, _MAX_DONE, _MAX_FLAGGED = 20, 10, 30, 5
+_CALM, _MAX_JOBS = ("none", "ended", "unknown"), 20  # kinds of verdicts that need no person
 _GPUS_OF_MACHINE: Final = 8  # where the list does not tell
 _LATE_LIST: Final = 26 * HOUR
 
@@ -101,7 +104,7 @@ class PageViews:
         recent = context.ledger.recent_actions(Nanoseconds(now - _NIGHT))
         out = [action for action in context.ledger.open_actions() if action.step.isolates]
         approvals = approval_tasks(heads)
-        waiting = sorted([*approvals, *machine_tasks(context.ledger, out, now).values()])
+        waiting = sorted([*approvals, *self._machine_tasks(out).values()])
         handled = {action.machine for action in out}
         blocked = [
             head
@@ -126,6 +129,7 @@ class PageViews:
             "listed": newest,
             "flagged": newest.gpus[:_MAX_FLAGGED] if newest else (),
             "troubles": list(self._troubles(newest)),
+            "jobs": self._stopped_jobs(),
             "illustration": self.site.illustration(),
         }
         return Page("today", "Today", "/v1/incidents?state=open", values)
@@ -134,7 +138,7 @@ class PageViews:
         """Return all machines that forewarn has taken out of service, and what each waits for."""
         ledger = self.context.ledger
         actions = [action for action in ledger.open_actions() if action.step.isolates]
-        tasks = machine_tasks(ledger, actions, self.context.now())
+        tasks = self._machine_tasks(actions)
         rows = [(action, tasks.get(action.id)) for action in actions]
         return Page("out", "Out of service", "/v1/actions", {"rows": rows})
 
@@ -228,7 +232,7 @@ class PageViews:
             "ended": ends[-1] if ends else None,
             "approved": approved and approval.decision.at == decision.at,  # type: ignore[union-attr]
             "open_actions": [action for action in incident.actions if action.open],
-            "asked": sorted(machine_tasks(ledger, incident.actions, self.context.now()).values()),
+            "asked": sorted(self._machine_tasks(incident.actions).values()),
             "proposed": self._is_proposal(incident),
             "jobs": sorted({f.job for f in incident.findings if f.job})[:20],
             "serials": sorted({f.gpu_serial for f in incident.findings if f.gpu_serial})[:20],
@@ -292,6 +296,18 @@ class PageViews:
             return list_answer(self.context, "latest", after=0, limit=PAGE_SIZE, flagged=flagged)
         except RefusedError:
             return None
+
+    def _machine_tasks(self, actions: Sequence[Action]) -> dict[int, PersonTask]:
+        """Return what a person has to do about drained machines, by action."""
+        context, loop_every = self.context, self.site.loop_every
+        return machine_tasks(context.ledger, actions, context.now(), loop_every)
+
+    def _stopped_jobs(self) -> list[tuple[str, JobVerdict]]:
+        """Return the jobs that a verdict of the last night says something is wrong with."""
+        since = format_iso(self.context.now() - _NIGHT)
+        lines = recent_verdicts(self.context.diagnoses, since)
+        jobs = [(str(line["job"]), parse_verdict(line)) for line in lines]
+        return [(job, verdict) for job, verdict in jobs if verdict.kind not in _CALM][:_MAX_JOBS]
 
     def _with_authors(self, actions: Iterable[Action]) -> list[ActionDetail]:
         ledger = self.context.ledger

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from forewarn.features.time_units import MINUTE, Nanoseconds
+from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_entries import (
@@ -22,8 +22,6 @@ from forewarn.response.state.site_step import REMEDIES
 from forewarn.response.state.step import Step
 
 __all__ = ["PersonTask", "approval_tasks", "machine_tasks"]
-
-_LOOP_SPAN: Final = Nanoseconds(15 * MINUTE)  # within which the loop itself would have acted
 
 
 class PersonTask(NamedTuple):
@@ -49,7 +47,7 @@ def approval_tasks(heads: Sequence[IncidentHead]) -> list[PersonTask]:
 
 
 def machine_tasks(
-    ledger: Ledger, actions: Sequence[Action], now: Nanoseconds
+    ledger: Ledger, actions: Sequence[Action], now: Nanoseconds, loop_every: Nanoseconds
 ) -> dict[int, PersonTask]:
     """Return what a person has to do about drained machines, by action.
 
@@ -60,12 +58,14 @@ def machine_tasks(
         Ended ones and those that keep a machine in service are left out.
     now : int
         Nanoseconds since 1970 UTC.
+    loop_every : int
+        Nanoseconds within which the loop itself would have acted.
     """
     held = (ActionState.HOLDING, ActionState.DRAINED)
     tasks = {}
     for action in actions:
         if action.step.isolates and action.state in held:
-            task = _requested(ledger, action) or _to_return(ledger, action, now)
+            task = _requested(ledger, action) or _to_return(ledger, action, now, loop_every)
             if task is not None:
                 tasks[action.id] = task
     return tasks
@@ -80,13 +80,15 @@ def _requested(ledger: Ledger, action: Action) -> PersonTask | None:
     return _task(action, Nanoseconds(last.at), last.step, last.detail)
 
 
-def _to_return(ledger: Ledger, action: Action, now: Nanoseconds) -> PersonTask | None:
+def _to_return(
+    ledger: Ledger, action: Action, now: Nanoseconds, loop_every: Nanoseconds
+) -> PersonTask | None:
     """Return that a person has to return a machine, if nothing else does."""
     if action.state is not ActionState.DRAINED:
         return None
     checks = [row for row in ledger.action_states(action.id) if row.detail.startswith("check ")]
     last = checks[-1] if checks else None
-    late = now - (last.at if last else action.changed_at) >= _LOOP_SPAN
+    late = now - (last.at if last else action.changed_at) >= loop_every
     what = ""
     if last is not None and last.detail.startswith(CHECK_PASSED):
         what = "return it: the check passed, and forewarn keeps it out" if late else ""
@@ -96,15 +98,16 @@ def _to_return(ledger: Ledger, action: Action, now: Nanoseconds) -> PersonTask |
         what = "repair it: the check failed"
     elif action.step is Step.CHECK:
         what = "check it: no check of the site has begun" if late else ""
-    elif _only_person_returns(ledger, action, now):
+    elif _only_person_returns(ledger, action, Nanoseconds(now - loop_every)):
         what = "repair it, then return it"
     return _task(action, action.changed_at, action.step, what) if what else None
 
 
-def _only_person_returns(ledger: Ledger, action: Action, now: Nanoseconds) -> bool:
+def _only_person_returns(ledger: Ledger, action: Action, until: Nanoseconds) -> bool:
+    """Tell whether forewarn should have returned a machine until a time, or never returns it."""
     incident = ledger.incident(action.incident)
     due = None if incident is None else release_due_at(action, incident)
-    return due is None or now >= due + _LOOP_SPAN
+    return due is None or until >= due
 
 
 def _task(action: Action, since: Nanoseconds, step: Step, what: str) -> PersonTask:

@@ -18,7 +18,7 @@ from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.console.console_site import ConsoleSite
 from forewarn.pipelines.console.page_views import Page, PageViews
 from forewarn.pipelines.console.sessions import SESSION_LIFETIME, Session
-from forewarn.pipelines.incidents.api.access_control import Role
+from forewarn.pipelines.incidents.api.access_control import Role, TokenHolder
 from forewarn.pipelines.incidents.api.manual_actions import ManualActionError
 from forewarn.pipelines.incidents.ledger.database import LedgerError
 from forewarn.pipelines.serving.request_bodies import RefusedError
@@ -34,6 +34,7 @@ __all__ = [
     "require_session",
     "set_cookie",
     "signed_in",
+    "visitor",
 ]
 
 COOKIE: Final = "forewarn_session"
@@ -94,6 +95,11 @@ def require_session(request: Request, needed: Role) -> Session:
     if not role.includes(needed):
         raise RefusedError(403, f"your role is `{role}`, expected `{needed}`")
     return session
+
+
+def visitor(request: Request) -> TokenHolder | None:
+    """Return the person who opens an answer of the API in the browser of a session."""
+    return require_session(request, Role.SEE).holder if read_session(request) else None
 
 
 def signed_in(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,11 +21,13 @@ __all__ = [
     "parse_utc",
     "per_hundred",
     "plural",
+    "prose",
     "render_page",
     "visible",
 ]
 
 NO_VALUE = "—"
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?Z\b")
 _MONTHS = "January February March April May June July August September October November December"
 
 
@@ -187,6 +190,17 @@ def visible(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def prose(value: object, limit: int = 120) -> str:
+    """Return text of forewarn itself as `visible` does, with its times as they are shown elsewhere.
+
+    Examples
+    --------
+    >>> prose("reset GPU 3 (asked at 2025-03-01T00:26:00.000000000Z)")
+    'reset GPU 3 (asked at 1 March 2025, 00:26 UTC)'
+    """
+    return visible(_TIME.sub(lambda match: moment(match[0]), visible(value, limit=4000)), limit)
+
+
 def render_page(template: str, context: Mapping[str, Any]) -> str:
     """Render one of the package's templates; text is escaped and unknown names are errors.
 
@@ -211,7 +225,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for name in (amount, count, per_hundred, moment, visible, plural):
+    for name in (amount, count, per_hundred, moment, visible, plural, prose):
         environment.filters[name.__name__] = name
     environment.filters["chance"] = chance_text
     return environment

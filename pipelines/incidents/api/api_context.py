@@ -55,6 +55,9 @@ class ApiContext:
         Without them, nothing is known of GPUs.
     diagnoses : tuple of Path
         Files, and folders of files, of verdicts on jobs.
+    visitor : callable
+        Returns who reads without a token, such as a person signed in to the console; None if
+        unknown. Routes that act never call it: a browser sends cookies by itself.
     """
 
     ledger: Ledger
@@ -67,6 +70,7 @@ class ApiContext:
     alerts: Mapping[str, Step] = field(default_factory=dict)
     lists: DailyLists | None = None
     diagnoses: tuple[Path, ...] = ()
+    visitor: Callable[[Request], TokenHolder | None] = lambda _: None
     _writers: ThreadPoolExecutor = field(default_factory=_pool)
     _readers: ThreadPoolExecutor = field(default_factory=_pool)
     _shared: SingleFlight = field(init=False)
@@ -86,15 +90,17 @@ class ApiContext:
         """Return an answer from the ledger, computed once for identical concurrent requests."""
         return await self._shared.run(question, work)
 
-    def admit(self, request: Request, needed: Role) -> TokenHolder:
-        """Authenticate and authorize a request.
+    def admit(self, request: Request, needed: Role, *, reads: bool = False) -> TokenHolder:
+        """Authenticate and authorize a request; one that only reads may come from a visitor.
 
         Raises
         ------
         RefusedError
             401 without a token, 403 if the token is unknown or its role is insufficient.
         """
-        holder = self.access.holder(bearer_token(request))
+        is_visit = reads and "authorization" not in request.headers
+        holder = self.visitor(request) if is_visit else None
+        holder = holder or self.access.holder(bearer_token(request))
         if holder is None:
             raise RefusedError(403, "the token is not valid")
         if not holder.role.includes(needed):

@@ -47,8 +47,8 @@ _ABOUT: Final = """Report findings; read incidents, actions and the score; act o
 
 Each request needs a token: `Authorization: Bearer TOKEN`. The role `report` sends findings and
 cannot read. The roles `see`, `approve`, `act` and `admin` each include the ones before; `act` and
-`admin` include `report`. The API changes no machine: it records requests in the ledger, and the
-loop carries them out within the limits."""
+`admin` include `report`. Where the console runs, its sessions may read. The API changes no machine:
+it records requests in the ledger, and the loop carries them out within the limits."""
 
 
 def make_app(context: ApiContext) -> FastAPI:

@@ -44,18 +44,19 @@ class _ReadRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """Route that requires a token with the route's role."""
+    """Route that requires a token with the route's role, or a visitor if it only reads."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the request handler, preceded by the checks."""
         answer = super().get_route_handler()
         role = Role((self.openapi_extra or {})[_ROLE])
         known = {param.alias for param in self.dependant.query_params}
+        reads = self.methods == {"GET"}
         takes_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
             context = api_context(request)
-            request.state.holder = context.admit(request, role)
+            request.state.holder = context.admit(request, role, reads=reads)
             _check_query(request, known)
             async with context.bodies.read(request) as body:
                 parsed = _parsed(request, body) if takes_body and body else None

@@ -14,11 +14,12 @@ from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.storage.files.regular_files import matching_paths
 from forewarn.response.state.action import Action
 
-__all__ = ["JobAnswer", "read_verdicts"]
+__all__ = ["JobAnswer", "read_verdicts", "recent_verdicts"]
 
 _MAX_INCIDENTS: Final = 50
 _MAX_VERDICT_BYTES: Final = 4 << 20
 _MAX_VERDICTS: Final = 20
+_MAX_RECENT_FILES: Final = 50
 
 
 class _Answer(BaseModel):
@@ -65,13 +66,42 @@ def read_verdicts(job: str, sources: Iterable[Path]) -> list[dict[str, Any]]:
     sources : iterable of Path
         Files, and folders of files, of lines of `forewarn diagnose run --json`.
     """
-    verdicts = []
-    for source in sources:
-        files = matching_paths(source, "[!.]*.json*") if source.is_dir() else [source]
-        for file in files:
-            verdicts += [line for line in _json_lines(file) if line.get("job") == job]
+    lines = (line for file in _files(sources) for line in _json_lines(file))
+    verdicts = [line for line in lines if line.get("job") == job]
     verdicts.sort(key=lambda line: str(line.get("at") or ""), reverse=True)
     return verdicts[:_MAX_VERDICTS]
+
+
+def recent_verdicts(sources: Iterable[Path], since: str) -> list[dict[str, Any]]:
+    """Return the newest verdict of each job, newest first, of those made since a time.
+
+    Only the files that were changed last are read.
+
+    Parameters
+    ----------
+    sources : iterable of Path
+        As for `read_verdicts`.
+    since : str
+        ISO 8601 in UTC.
+    """
+    files = sorted(_files(sources), key=_changed_at, reverse=True)[:_MAX_RECENT_FILES]
+    lines = [line for file in files for line in _json_lines(file)]
+    lines = [line for line in lines if line.get("job") and str(line.get("at") or "") >= since]
+    lines.sort(key=lambda line: str(line["at"]))
+    newest = {str(line["job"]): line for line in lines}
+    return sorted(newest.values(), key=lambda line: str(line["at"]), reverse=True)
+
+
+def _files(sources: Iterable[Path]) -> Iterator[Path]:
+    for source in sources:
+        yield from matching_paths(source, "[!.]*.json*") if source.is_dir() else [source]
+
+
+def _changed_at(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -105,13 +106,64 @@ def test_verdict_is_shown_on_the_page_of_its_job(console: Console, tmp_path: Pat
     verdict = {
         "job": "12", "kind": "hang", "cause": "NVLink", "at": "2026-03-01T11:00:00Z",
         "culprits": [{"rank": 3, "machine": "node-2", "why": "never entered"}],
-        "also": [], "machines": ["node-1", "node-2"], "evidence": [{"part": "flight", "says": "x"}],
+        "also": [{"rank": 9, "machine": "node-3", "why": "entered late", "weight": 0.25},
+                 {"rank": 2, "machine": "node-2", "why": "has no dump", "weight": 0.25}],
+        "machines": ["node-1", "node-2"], "evidence": [
+            {"part": "flight", "says": "x", "details": {"waiting": [0, 1, 3], "absent": [3]}}],
         "next": ["Replace node-2: `forewarn drain node-2`"], "blind": ["kernel"], "probes": {},
     }  # fmt: skip
     (tmp_path / "diagnoses" / "12.json").write_text(json.dumps(verdict) + "\n")
     text = console.browser("see").get("/job/12").text
-    for words in ("Verdict: hang", "rank 3", "<code>forewarn drain node-2</code>", "not suspected"):
+    for words in (
+        *("Verdict: hang", "rank 3", "<code>forewarn drain node-2</code>"),
+        "evidence against the culprit is stronger: rank 9 on <bdi>node-3</bdi> (weight 0.25 of the",
+        "only wait for others: ranks 0, 1</li>",
+        "because no evidence names them: <bdi>node-1</bdi></li>",
+    ):
         assert words in text
+    assert "rank 2" not in text  # it is on the machine of the culprit
+
+
+def test_stopped_jobs_of_the_night_are_linked(console: Console, tmp_path: Path) -> None:
+    (tmp_path / "diagnoses").mkdir()
+    for job, kind, at in (
+        *(("12", "hang", "2026-03-01T11:00:00Z"), ("13", "none", "2026-03-01T11:00:00Z")),
+        *(("14", "crash", "2026-02-20T11:00:00Z"), ("15", "hang", "2026-03-01T10:00:00Z")),
+        ("15", "ended", "2026-03-01T11:30:00Z"),
+    ):
+        culprits = [{"rank": 3, "machine": "node-2", "why": "never entered"}]
+        line = {"job": job, "kind": kind, "at": at, "culprits": culprits}
+        with (tmp_path / "diagnoses" / "all.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    text = console.browser("see").get("/").text
+    assert '<a href="/job/12">Job <bdi>12</bdi></a>: <strong>hang</strong>' in text
+    assert "culprit <bdi>node-2</bdi>" in text
+    assert [job for job in ("13", "14", "15") if f"/job/{job}" in text] == []
+
+
+def test_times_in_reasons_are_shown_as_elsewhere(console: Console) -> None:
+    number = console.api.incident()
+    reason = "xid 48: reset (asked at 2026-03-01T11:26:00.000000000Z)"
+    first = console.api.propose(number)
+    assert console.api.ledger.decide(replace(first, at=Nanoseconds(NOW + 1), reason=reason))
+    text = console.browser("see").get(f"/incident/{number}").text
+    assert "reset (asked at 1 March 2026, 11:26 UTC)" in text
+    assert "asked at 2026" not in text
+
+
+def test_answers_of_the_api_open_in_the_browser_of_a_session(console: Console) -> None:
+    console.api.propose(console.api.incident())
+    browser = console.browser("admin")
+    for page, api in (("/", "/v1/incidents?state=open"), ("/incident/1", "/v1/incidents/1")):
+        assert f'<a href="{api}">' in browser.get(page).text
+        answer = browser.get(api)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert console.browser().get("/v1/incidents/1").status_code == 401
+    assert browser.get("/v1/incidents/1", Authorization="Bearer wrong").status_code == 403
+    # A browser sends the cookie by itself, so that it never suffices to act.
+    for path in ("/v1/incidents/1/approve", "/v1/incidents/1/undo", "/v1/machines/node-1/drain"):
+        assert browser.send("POST", path, json={}).status_code == 401
+    assert {note.act for note in console.api.ledger.notes()} == {"report"}
 
 
 @pytest.mark.parametrize("rows", ["missing", {"a": 1}, [1, None, {"rank": "x"}]])
