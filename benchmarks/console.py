@@ -1,12 +1,14 @@
 """Load test of the console: readers of its pages and one writer, on a large ledger and list.
 
-    .venv/bin/python -m benchmarks.console [--short] [--readers 1,10,50]
+    .venv/bin/python -m benchmarks.console [--short] [--readers 1,5,10,25,50] [--plot PNG]
+        [--seconds S] [--folder FOLDER]
 
 The ledger is that of `benchmarks/api.py`: a million findings of 20,000 GPUs (with --short a tenth);
 the list has 20,000 GPUs. Each reader requests all pages in turn, and between them a route of
 FastAPI that returns nothing, so that both see the same load. No reader waits between requests, and
 none has a cache. Prints the p95 of each page, its ratio to that of the empty route, and the bytes
-of the compressed page.
+of the compressed page. `--plot` draws the ratios over the readers. `--folder` keeps the ledger and
+the list there, and uses them again.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ import httpx
 import numpy as np
 import pandas as pd
 from benchmarks.api import GPUS, NOW, PER_MACHINE, TOKENS, Load, _fill, _write
+from matplotlib.figure import Figure
 
 from forewarn.features.time_units import DAY, HOUR
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.rendering.svg_figures import figure_style
 from forewarn.pipelines.runtime.timestamps import format_iso
 
 EMPTY = "/empty"
@@ -151,7 +155,8 @@ async def _measure(load: Load, readers: int) -> dict[str, list[tuple[float, int]
     return seen
 
 
-def _print(seen: dict[str, list[tuple[float, int]]], readers: int) -> None:
+def _print(seen: dict[str, list[tuple[float, int]]], readers: int) -> dict[str, float]:
+    """Print the results, and return the ratio of each page to the empty route."""
     p95 = {name: _p95([seconds for seconds, _ in values]) for name, values in seen.items()}
     empty = p95.pop("empty route")
     print(f"--- {readers} readers and a writer: empty route p95 {1e3 * empty:.0f} ms")
@@ -162,6 +167,23 @@ def _print(seen: dict[str, list[tuple[float, int]]], readers: int) -> None:
             f"{name:14} median {1e3 * median:6.0f} ms  p95 {1e3 * seconds:6.0f} ms  "
             f"{seconds / empty:5.1f} x  {max(sizes) / 1e3:6.1f} kB  {len(sizes):6} requests"
         )
+    return {name: seconds / empty for name, seconds in p95.items()}
+
+
+@figure_style()
+def _plot(ratios: dict[int, dict[str, float]], path: Path) -> None:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    readers = sorted(ratios)
+    for name in ratios[readers[0]]:
+        axes.plot(readers, [ratios[n][name] for n in readers], marker="o", label=name)
+    axes.axhline(10, color="black", linestyle="--", linewidth=1)
+    axes.set(xscale="log", xticks=readers, xticklabels=readers, ylim=(0, None))
+    axes.minorticks_off()
+    axes.set_xlabel("readers without a pause, and one writer")
+    axes.set_ylabel("p95 as a multiple of the empty route")
+    figure.legend(loc="outside right upper")
+    figure.savefig(path, dpi=150)
 
 
 def _p95(values: list[float]) -> float:
@@ -171,27 +193,46 @@ def _p95(values: list[float]) -> float:
 def main() -> None:
     """Fill a ledger and a list, serve them, open pages, print the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--short", action="store_true", help="a tenth of the findings, 10 s each")
-    parser.add_argument("--readers", default="1,10,50")
+    parser.add_argument("--short", action="store_true", help="a tenth of the findings")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each number of readers")
+    parser.add_argument("--readers", default="1,5,10,25,50")
+    parser.add_argument("--plot", type=Path, metavar="PNG")
+    parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
-    findings, length = (100_000, 10.0) if options.short else (1_000_000, 30.0)
+    findings = 100_000 if options.short else 1_000_000
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        url = f"sqlite:///{folder}/ledger.db"
-        _write_list(folder)
+        folder = options.folder or Path(name)
+        url, is_new = f"sqlite:///{folder}/ledger.db", not (folder / "ledger.db").exists()
+        if is_new:
+            _write_list(folder)
         with Ledger.open(url) as ledger:
-            _fill(ledger, findings)
+            if is_new:
+                _fill(ledger, findings)
             newest = ledger.incidents(limit=1)[0].id
         print(f"{findings:,} findings, {newest:,} incidents, {GPUS:,} GPUs")
         environment = os.environ | {"FOREWARN_RESPOND_TOKENS": TOKENS}
         process, port = _start(url, folder, environment)
         try:
+            print(f"first score: {_first_score(port):.1f} s, while its page says so")
+            ratios = {}
             for readers in map(int, options.readers.split(",")):
-                load = Load(port, newest, time.monotonic() + length, 0.0)
-                _print(asyncio.run(_measure(load, readers)), readers)
+                load = Load(port, newest, time.monotonic() + options.seconds, 0.0)
+                ratios[readers] = _print(asyncio.run(_measure(load, readers)), readers)
+            if options.plot:
+                _plot(ratios, options.plot)
         finally:
             process.terminate()
             process.wait()
+
+
+def _first_score(port: int) -> float:
+    """Open the page of the score until it is there; return the seconds."""
+    begun, address = time.monotonic(), f"http://127.0.0.1:{port}"
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        client.post("/sign-in", data={"token": "see"})
+        while "is being computed" in client.get("/score").text:
+            time.sleep(0.2)
+    return time.monotonic() - begun
 
 
 def _start(
