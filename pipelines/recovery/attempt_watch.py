@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,9 +11,10 @@ from forewarn.features.duration import format_duration
 from forewarn.features.time_units import HOUR, SECOND, Nanoseconds
 from forewarn.pipelines.diagnosis.diagnose_job import DiagnosedJob
 from forewarn.pipelines.recovery.attempt_verdict import diagnosed, named_machine
+from forewarn.pipelines.recovery.launch_plan import replaced_within
 from forewarn.pipelines.recovery.launch_record import Attempt
 from forewarn.pipelines.recovery.launch_table import LaunchTable
-from forewarn.pipelines.recovery.launched_attempt import LaunchedAttempt
+from forewarn.pipelines.recovery.launched_attempt import HostEnd, LaunchedAttempt
 from forewarn.pipelines.runtime.clock import Clock
 
 __all__ = ["AttemptWatch", "Trouble"]
@@ -58,6 +60,8 @@ class AttemptWatch:
         Ends the watch.
     limit : int or None
         Nanoseconds within which it has to make a step.
+    report : callable
+        Takes a word for what happened within the attempt, and the attempt after it.
     """
 
     table: LaunchTable
@@ -66,21 +70,54 @@ class AttemptWatch:
     clock: Clock
     stop: threading.Event
     limit: Nanoseconds | None = None
+    report: Callable[[str, Attempt], None] = lambda *_: None
     _looked: int = field(default=0, init=False)
     _suspect: str = field(default="", init=False)  # of the last look
+    _awaited: dict[str, int] = field(default_factory=dict, init=False)  # since when a spare is
 
     def watch(self) -> Trouble | None:
         """Return the trouble; None if all processes have ended well, or the watch was ended."""
         self._looked = self.clock.now()
         while not self.clock.wait(_POLL_SECONDS, self.stop):
             now = Nanoseconds(self.clock.now())
-            if any(end.code != 0 for end in self.run.ends()):
+            failed = [end for end in self.run.ends() if end.code != 0]
+            if failed and not self._is_replaced(failed, now):
                 self._settle(now)
                 return Trouble(now)
             if self.run.is_ended:
                 return None
-            if trouble := self._overdue(now) or self._silence(now) or self._look(now):
+            if (
+                trouble := self._absence(now)
+                or self._overdue(now)
+                or self._silence(now)
+                or self._look(now)
+            ):
                 return trouble
+        return None
+
+    def _is_replaced(self, failed: Sequence[HostEnd], now: Nanoseconds) -> bool:
+        """Let a spare take the rank of the only agent that was lost; return whether it does."""
+        [end, *further] = failed
+        is_lost = end.code is None or end.code < 0
+        changed = replaced_within(self.table, self.attempt, end.host) if is_lost else None
+        if changed is None or further:
+            return False
+        rank = self.attempt.machines.index(end.host)
+        self.attempt = changed
+        self.report("replace", changed)
+        self.run.replace(end.host, changed.machines)
+        self._awaited[changed.machines[rank]] = now
+        return True
+
+    def _absence(self, now: Nanoseconds) -> Trouble | None:
+        """Return the failure of a spare to join the others in time."""
+        for host, since in list(self._awaited.items()):
+            if self.run.has_joined(host):
+                del self._awaited[host]
+                self.report("join", self.attempt)
+            elif now - since > self.table.start:
+                span = format_duration(self.table.start // SECOND)
+                return Trouble(now, f"{host} did not join within {span}")
         return None
 
     def _settle(self, since: Nanoseconds) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from forewarn.pipelines.recovery.launch_record import (
     Attempt,
     attempt_folder,
     read_attempts,
+    write_change,
     write_end,
     write_start,
 )
@@ -171,14 +173,24 @@ class JobLauncher:
         run.start(attempt.machines)
         try:
             limit = None if attempt.rung is None else self._rules.limits.get(attempt.rung)
-            watch = AttemptWatch(table, attempt, run, self.clock, self.stop, limit)
+            watch = AttemptWatch(
+                *(table, attempt, run, self.clock, self.stop, limit),
+                report=partial(self._changed, table),
+            )
             trouble = watch.watch()
+            attempt = watch.attempt
             ended = self._ended(table, attempt, run, trouble)
         finally:
             run.end()
         write_end(table.folder, ended)
         self._say("end", ended, ended.cause)
         return ended
+
+    def _changed(self, table: LaunchTable, event: str, attempt: Attempt) -> None:
+        """Record and report what happens within an attempt: a spare is started, and joins."""
+        if event == "replace":
+            write_change(table.folder, attempt)
+        self._say(event, attempt, f"without {', '.join(attempt.out)}")
 
     def _say(self, event: str, attempt: Attempt, reason: str) -> None:
         self.report(
@@ -243,6 +255,9 @@ def event_text(event: Mapping[str, Any]) -> str:
         page = f" (see {event['page']})" if event["page"] else ""
         return f"stopped: {event['reason']}{page}"
     head = f"{event['at']} attempt {event['attempt']}"
+    if event["event"] in ("replace", "join"):
+        words = "goes on" if event["event"] == "replace" else "trains again"
+        return f"{head} {words} on {compress(event['machines'])} {event['reason']}"
     if event["event"] == "start":
         how = f" ({event['rung']})" if event["rung"] else ""
         return f"{head} starts{how} on {compress(event['machines'])}: {event['reason']}"

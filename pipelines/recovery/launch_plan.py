@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from forewarn.features.time_units import Nanoseconds
@@ -30,6 +30,7 @@ __all__ = [
     "Stop",
     "launch_events",
     "next_attempt",
+    "replaced_within",
     "resubmitted",
 ]
 
@@ -110,6 +111,19 @@ def next_attempt(
     if _leaves_machine(choice):
         out.add(last.blamed)
     return _next(table, last.machines, out, choice.rung, choice.reason)
+
+
+def replaced_within(table: LaunchTable, attempt: Attempt, lost: str) -> Attempt | None:
+    """Return the attempt after a spare has taken the rank of a lost machine.
+
+    None if there is no spare, or the launcher of the job cannot do it while the job runs.
+    """
+    out = {*attempt.out, lost}
+    unused = [host for host in table.hosts if host not in out and host not in attempt.machines]
+    if table.launcher != "dlrover" or not unused:
+        return None
+    machines = tuple(unused[0] if host == lost else host for host in attempt.machines)
+    return replace(attempt, machines=machines, out=tuple(sorted(out)))
 
 
 def resubmitted(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt:

@@ -1,4 +1,4 @@
-"""What `forewarn launch` did: a line for each start and end of an attempt, in the job's folder."""
+"""What `forewarn launch` did: a line for each start, change and end of an attempt of a job."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
     "launched_runs",
     "notices_folder",
     "read_attempts",
+    "write_change",
     "write_end",
     "write_start",
 ]
@@ -98,6 +99,7 @@ _STARTED: Final = (
     *("number", "begin", "submitted", "rung"),
     *("machines", "processes", "reason", "out"),
 )
+_CHANGED: Final = ("number", "machines", "out")
 _ENDED: Final = (
     *("number", "end", "ended", "noticed", "cause"),
     *("blamed", "origin", "saved", "is_started"),
@@ -118,6 +120,11 @@ def notices_folder(folder: Path) -> Path:
 def write_start(folder: Path, attempt: Attempt) -> None:
     """Append the start of an attempt; it is on disk on return."""
     _append(folder, "start", attempt, _STARTED)
+
+
+def write_change(folder: Path, attempt: Attempt) -> None:
+    """Append that an attempt goes on with other machines; it is on disk on return."""
+    _append(folder, "replace", attempt, _CHANGED)
 
 
 def write_end(folder: Path, attempt: Attempt) -> None:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -74,9 +74,12 @@ class LaunchTable(StrictTable):
         Shared by the hosts.
     on_host : tuple of str
         Command that runs another one on a host; empty: all hosts are this machine.
+    launcher : {"torchrun", "dlrover"}
+        What starts the processes of a host. With DLRover a spare takes the rank of a lost host
+        while the others wait for it; its master runs on this machine.
     python : str
     port : int
-        Of rank 0, for the meeting of the machines.
+        Of rank 0, or of DLRover's master, for the meeting of the machines.
     environment : dict of str to str
     silence, start : int
         Nanoseconds without a line in any log after which a job hangs, and before its first step.
@@ -100,6 +103,7 @@ class LaunchTable(StrictTable):
     unit: Count = 1
     minimum: Count = Field(default=0, validate_default=False)
     on_host: Annotated[tuple[str, ...], AfterValidator(_checked_command)] = ()
+    launcher: Literal["torchrun", "dlrover"] = "torchrun"
     python: str = "python3"
     port: Annotated[int, Field(ge=1, le=65_535, strict=True)] = 29_500
     environment: Annotated[dict[str, str], AfterValidator(_checked_variables)] = Field(

@@ -1,4 +1,4 @@
-"""Processes of one attempt of a launched job: `torchrun` on each host, below a guard."""
+"""Processes of one attempt of a launched job: its launcher on each host, below a guard."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from forewarn.features.diagnosis.log_lines.dlrover_rounds import completed_rounds
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.recovery import host_guard
 from forewarn.pipelines.recovery.launch_record import notices_folder
 from forewarn.pipelines.recovery.launch_table import LaunchTable, host_command
+from forewarn.pipelines.recovery.launcher_commands import (
+    MASTER_LOG,
+    agent_variables,
+    agent_words,
+    master_words,
+    torchrun_words,
+)
 
 __all__ = ["HostEnd", "LaunchedAttempt"]
 
 _LOG = "torchrun.log"
-_LOCAL = "127.0.0.1"
 _MARGIN_SECONDS = 30.0  # for a guard to answer after its processes are gone
 
 
@@ -31,9 +38,9 @@ class HostEnd(NamedTuple):
     ----------
     host : str
     code : int or None
-        Of torchrun, negative if a signal ended it; None if the host or the connection was lost.
+        Of the launcher, negative if a signal ended it; None if the host or the connection was lost.
     is_begun : bool
-        Whether torchrun was started.
+        Whether the launcher was started.
     """
 
     host: str
@@ -57,9 +64,11 @@ class LaunchedAttempt:
     folder: Path
     number: int
     _guards: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _master: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _nodes: list[str] = field(default_factory=list, init=False)
 
     def start(self, machines: Sequence[str]) -> None:
-        """Start torchrun on each machine, with the number of machines and their ranks fixed.
+        """Start the launcher on each machine, with the ranks of the machines fixed.
 
         Raises
         ------
@@ -68,11 +77,28 @@ class LaunchedAttempt:
         """
         self._write_ranks(machines)
         try:
-            for rank, host in enumerate(machines):
-                self._guards[host] = self._start(rank, host, machines)
+            if self.table.launcher == "dlrover":
+                words = master_words(self.table, self.name, len(machines))
+                self._master = self._guarded("", words, {}, self.folder / MASTER_LOG)
+            for rank in range(len(machines)):
+                self._start(rank, machines)
         except OSError:
             self.end()
             raise
+
+    def replace(self, lost: str, machines: Sequence[str]) -> None:
+        """Start an agent on the machine that has the rank of one whose agent is lost.
+
+        Raises
+        ------
+        OSError
+            If the command for the host cannot be started.
+        """
+        guard = self._guards.pop(lost)
+        _close_input(guard)
+        self._write_ranks(machines)
+        [rank] = [rank for rank, host in enumerate(machines) if host not in self._guards]
+        self._start(rank, machines)
 
     def _write_ranks(self, machines: Sequence[str]) -> None:
         count = self.table.processes
@@ -85,40 +111,51 @@ class LaunchedAttempt:
             (self.folder / "logs" / host).mkdir(parents=True, exist_ok=True)
         (self.folder / "ranks.csv").write_text("rank,machine,local_rank\n" + "".join(rows))
 
-    def _start(self, rank: int, host: str, machines: Sequence[str]) -> subprocess.Popen[bytes]:
-        table = self.table
+    def _start(self, rank: int, machines: Sequence[str]) -> None:
+        table, host = self.table, machines[rank]
         logs = (self.folder / "logs" / host).resolve()
-        source = Path(host_guard.__file__).read_text(encoding="utf-8")
         variables = {
             **table.environment,
             "FOREWARN_JOB": self.name,
             "FOREWARN_ATTEMPT": str(self.number),
             "FOREWARN_NOTICES": str(notices_folder(table.folder.resolve())),
         }
+        if table.launcher == "dlrover":
+            node = len(self._nodes)
+            self._nodes.append(host)  # by the number that the master knows it by
+            variables |= agent_variables(table, self.name, rank, node, host)
+            words = agent_words(table, logs)
+        else:
+            words = torchrun_words(table, self.name, rank, machines, logs)
+        self._guards[host] = self._guarded(host, words, variables, logs / _LOG)
+
+    def _guarded(
+        self, host: str, words: Sequence[str], variables: Mapping[str, str], log: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a command below a guard: on a host, or on this machine if its name is empty."""
+        table = self.table
+        source = Path(host_guard.__file__).read_text(encoding="utf-8")
         command = [
             *(table.python, "-c", source),
             f"{table.folder.resolve()}@{host}",
             str(self.number),
             f"{table.grace / SECOND:g}",
-            *(f"{name}={value}" for name, value in variables.items()),
-            "--",
-            *(table.python, "-m", "torch.distributed.run"),
-            *("--nnodes", str(len(machines)), "--node-rank", str(rank)),
-            *("--nproc-per-node", str(table.processes), "--max-restarts", "0"),
-            *("--rdzv-backend", "static", "--rdzv-id", self.name),
-            *("--master-addr", machines[0] if table.on_host else _LOCAL),
-            *("--master-port", str(table.port)),
-            *("--log-dir", str(logs), "--redirects", "3"),
-            *table.program,
+            *(f"{name}={value}" for name, value in {**table.environment, **variables}.items()),
+            *("--", table.python, *words),
         ]
-        with (logs / _LOG).open("wb") as log:
+        with log.open("wb") as file:
             return subprocess.Popen(
-                host_command(table.on_host, host, command),
+                host_command(table.on_host if host else (), host, command),
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file,
                 start_new_session=True,
             )
+
+    def has_joined(self, host: str) -> bool:
+        """Tell whether DLRover's master has given a host a rank in its latest round."""
+        rounds = completed_rounds((self.folder / MASTER_LOG).read_bytes())
+        return bool(rounds) and self._nodes.index(host) in rounds[-1].ranks
 
     def ends(self) -> list[HostEnd]:
         """Return the hosts whose processes have ended, those first that did first."""
@@ -171,14 +208,20 @@ class LaunchedAttempt:
         time is killed.
         """
         limit = time.monotonic() + self.table.grace / SECOND + _MARGIN_SECONDS
-        for guard in self._guards.values():
-            if guard.stdin is not None:
-                with suppress(BrokenPipeError):
-                    guard.stdin.close()
-        for guard in self._guards.values():
+        guards = [*self._guards.values(), *([] if self._master is None else [self._master])]
+        for guard in guards:
+            _close_input(guard)
+        for guard in guards:
             try:
                 guard.wait(max(0.0, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(guard.pid, signal.SIGKILL)
                 guard.wait()
+
+
+def _close_input(guard: subprocess.Popen[bytes]) -> None:
+    """Ask a guard to end its command."""
+    if guard.stdin is not None:
+        with suppress(BrokenPipeError):
+            guard.stdin.close()

@@ -55,7 +55,7 @@ if failed:
 
 
 _WORKER = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 from save_on_notice import Notice
 folder, steps, fault = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 saved = folder / "checkpoint"
@@ -75,6 +75,9 @@ while step < steps:
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
     if step == 5 and fault == "program":
         raise ValueError("label 7 is out of range")
+    if is_faulty and step == 5 and fault == "agent" and os.environ["NODE_ID"] == "1":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
     if is_faulty and step == 5 and fault == "hang":
         time.sleep(600)
     time.sleep(0.05)

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pipelines.recovery.simulated_dlrover import write_dlrover_job
 from tests.pipelines.recovery.simulated_torch import write_job
 
+from forewarn.features.diagnosis.log_lines.dlrover_rounds import completed_rounds
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.recovery.attempt_watch import AttemptWatch, Trouble
 from forewarn.pipelines.recovery.launch_record import read_attempts
 from forewarn.pipelines.recovery.lost_job import lost_by_job
+from forewarn.response.recovery.job_run import RunEnd
 
 
 def _launch(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
@@ -170,6 +173,37 @@ def test_job_saves_before_it_leaves_a_slow_machine(
     assert first.saved is not None
     assert 5 <= first.saved < 100
     assert _steps(path) == [*range(1, 101)]  # none was made twice
+
+
+def test_spare_takes_the_rank_of_a_lost_agent_of_dlrover(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, events = _launch(write_dlrover_job(tmp_path, "agent"), capsys)
+    assert code == 0
+    assert [event["event"] for event in events] == ["start", "replace", "join", "end"]
+    assert [event["machines"] for event in events[1:]] == [["n0", "n2"]] * 3
+    [attempt] = read_attempts(tmp_path / "job")
+    assert (attempt.machines, attempt.out) == (("n0", "n2"), ("n1",))
+    log = (tmp_path / "job" / "attempt-0001" / "logs" / "master.log").read_bytes()
+    assert [each.ranks for each in completed_rounds(log)] == [{0: 0, 1: 1}, {0: 0, 2: 1}]
+
+
+def test_lost_agent_of_dlrover_without_a_spare_ends_the_attempt(tmp_path: Path) -> None:
+    path = write_dlrover_job(tmp_path, "agent", hosts=["n[0-1]"])
+    launcher = subprocess.Popen(
+        [Path(sys.executable).with_name("forewarn"), "launch", "--job", path],
+        stdout=subprocess.DEVNULL,
+    )
+    _await(lambda: [*map(str, _ends(tmp_path / "job"))] == ["failed"])
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait() == 128 + 15
+    [attempt] = read_attempts(tmp_path / "job")
+    assert attempt.blamed == "n1"
+    assert not _processes(tmp_path)
+
+
+def _ends(job: Path) -> list[RunEnd]:
+    return [attempt.ended for attempt in read_attempts(job)]
 
 
 @pytest.mark.parametrize("begun", [False, True])

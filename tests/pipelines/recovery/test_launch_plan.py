@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from forewarn.features.time_units import HOUR, Nanoseconds
-from forewarn.pipelines.recovery.launch_plan import NextAttempt, Stop, next_attempt, resubmitted
+from forewarn.pipelines.recovery.launch_plan import (
+    NextAttempt,
+    Stop,
+    next_attempt,
+    replaced_within,
+    resubmitted,
+)
 from forewarn.pipelines.recovery.launch_record import Attempt
 from forewarn.pipelines.recovery.launch_table import LaunchTable
 from forewarn.response.recovery.job_run import RunEnd
@@ -149,3 +155,12 @@ def test_stopped_attempt_that_made_steps_ends_the_crash() -> None:
     )
     broken = replace(_failed(_attempt(3, rung=Rung.RESTART), "not_one"), is_started=False)
     assert _next(crashed, stopped, broken).rung is Rung.RESTART
+
+
+def test_spare_takes_a_rank_within_the_attempt_under_dlrover_alone() -> None:
+    table = TABLE.model_copy(update={"launcher": "dlrover"})
+    changed = replaced_within(table, _attempt(1), "n2")
+    assert changed is not None
+    assert (changed.machines, changed.out) == (("n0", "n1", "n4", "n3"), ("n2",))
+    assert replaced_within(table, changed, "n1") is None  # no further spare
+    assert replaced_within(TABLE, _attempt(1), "n2") is None
