@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.crash.rank_exit import NamedPeer, RankExit, Symptom
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import (
     MODERATE,
     STRONG,
@@ -49,6 +50,8 @@ class Accusation:
         Whether the peer alone ended with an error, which may be that it lost another.
     is_missed : bool
         Whether the witness, a launcher, knows neither how the peer ended nor that it was first.
+    pid : int or None
+        Process that ended there, if the machine itself was not lost.
     """
 
     peer: NamedPeer
@@ -59,6 +62,7 @@ class Accusation:
     machine: str | None = None
     is_exit: bool = False
     is_missed: bool = False
+    pid: int | None = None
 
     @property
     def is_own(self) -> bool:
@@ -191,7 +195,11 @@ def _candidate(
     ranks = {a.witness for a in accusations if a.witness is not None}
     who = f"{len(ranks)} ranks name it" if len(ranks) > 1 else "it is named"
     weight = STRONG if is_clear else MODERATE
-    return CulpritCandidate(peer.rank, f"{who}: {first.line}", weight, first.time, peer.machine)
+    why, fault = f"{who}: {first.line}", None
+    if first.pid is not None and peer.rank is None:
+        logs = "its log, and the kernel log for the OOM killer and Xids"
+        fault = Fault("platform", f"check why process {first.pid} ended: {logs}")
+    return CulpritCandidate(peer.rank, why, weight, first.time, peer.machine, fault)
 
 
 def _is_by(accusation: Accusation, peer: NamedPeer) -> bool:

@@ -126,6 +126,7 @@ class LaunchedRanks:
                             by_observer=True,
                             is_exit=bool(alone),
                             is_missed=report.exit_code is None or bool(alone and not is_ended),
+                            pid=report.pid,
                         )
 
     def ends(self, logs: Iterable[ScannedLog], ranks: Ranks, at: int) -> dict[int, LaunchReport]:

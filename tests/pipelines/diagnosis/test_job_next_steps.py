@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forewarn.models.diagnosis.verdict.next_steps import next_steps
 from forewarn.models.diagnosis.verdict.restart_point import RestartPoint
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.diagnosis.diagnose_job import diagnose
@@ -90,6 +91,23 @@ def test_last_checkpoint_is_in_the_steps(tmp_path: Path, capsys: Any) -> None:
     assert "files: 1 read, 0 not read" in out
     early = diagnose(job, at=parse_moment("2026-03-04T12:05:30Z"))
     assert early.diagnosis.restart == RestartPoint(300, is_saved=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        (
+            "(raylet) A worker died or was killed while executing a task by an unexpected system "
+            "error. Worker IP address: 10.0.7.57 Worker port: 10046 Worker PID: 89513 Worker exit "
+            "type: SYSTEM_ERROR",
+            "On 10.0.7.57: check why process 89513 ended",
+        ),
+        ("srun: error: Node failure on node-7", "Replace node-7, then restart"),
+    ],
+)
+def test_machine_of_a_lost_process_is_not_replaced(tmp_path: Path, line: str, step: str) -> None:
+    job = put_log(tmp_path, f"{line}\n")
+    assert next_steps(diagnose(job).diagnosis)[0].startswith(step)
 
 
 @pytest.mark.parametrize("case", PAGES)
