@@ -246,7 +246,14 @@ def report(year: Year) -> None:
         rows = [row for row in told if row.culprit is culprit]
         boards = sum(row.gpu_serial in year.bad_boards for row in rows)
         chassis = sum((row.machine, row.slot) in year.bad_slots for row in rows)
-        print(f"told {culprit.value}: {len(rows)}, board bad {boards}, slot bad {chassis}")
+        good = sum(
+            row.gpu_serial not in year.bad_boards and (row.machine, row.slot) not in year.bad_slots
+            for row in rows
+        )
+        print(
+            f"told {culprit.value}: {len(rows)}, board bad {boards}, slot bad {chassis}, "
+            f"neither bad {good}"
+        )
 
 
 def _was_in(year: Year, serial: str) -> bool:

@@ -98,15 +98,21 @@ def _record(args: argparse.Namespace, now: Nanoseconds) -> int:
 
 
 def _report(args: argparse.Namespace, now: Nanoseconds) -> int:
+    from forewarn.pipelines.incidents.learning.gpu_locations import GpuLocations
     from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+    from forewarn.pipelines.incidents.repairs.board_moves import find_separations
     from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
     from forewarn.pipelines.incidents.repairs.repair_metrics import write_repair_metrics
     from forewarn.pipelines.incidents.repairs.repair_report import repair_lines, repair_report
 
     site = ResponseSite.from_config(args.config)
     with site.ledger_to_look_at() as ledger:
-        cases = read_repair_cases(ledger, now, args.machine)
-    report = repair_report(cases, now, everything=args.all)
+        every = read_repair_cases(ledger, now)
+    cases = [case for case in every if args.machine in (None, case.machine)]
+    # A board is followed to other machines, so this needs the cases of all.
+    moved = find_separations(GpuLocations(site.records).stays(), every)
+    separations = [row for row in moved if args.machine in (None, row.machine)]
+    report = repair_report(cases, now, separations, everything=args.all)
     if args.html is not None:
         from forewarn.pipelines.incidents.repairs.repairs_page import write_repairs_page
 

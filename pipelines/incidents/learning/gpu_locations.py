@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from forewarn.features.errors import InputError
 from forewarn.features.records.column_names import OUR_NAMES, ColumnNames
 from forewarn.features.records.record_table import MACHINE, SERIAL, SLOT, TIMESTAMP
-from forewarn.features.telemetry.gpu_identity import gpu_at_time
+from forewarn.features.telemetry.gpu_identity import PLACES, gpu_at_time
 from forewarn.features.time_units import Nanoseconds, date_of
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.storage.files.regular_files import UnreadableFolderError, matching_paths
@@ -69,6 +69,20 @@ class GpuLocations:
         serials = self._in_machine(machine, at, slot)
         return next(iter(serials)) if len(serials) == 1 else None
 
+    def stays(self) -> dict[tuple[str, str], dict[str, tuple[Nanoseconds, Nanoseconds]]]:
+        """Return when each GPU was first and last seen, by machine and PCI address, and serial.
+
+        Empty without a landing of `ingest` or `collect`.
+        """
+        stays: dict[tuple[str, str], dict[str, tuple[Nanoseconds, Nanoseconds]]] = {}
+        for row in self._places().to_pylist():
+            if not row["pci"] or not row[SERIAL]:
+                continue
+            spans = stays.setdefault((row[MACHINE], row["pci"]), {})
+            first, last = spans.get(row[SERIAL], (row["first"], row["last"]))
+            spans[row[SERIAL]] = (min(first, row["first"]), max(last, row["last"]))
+        return stays
+
     def _in_machine(self, machine: str, at: Nanoseconds, slot: int | None) -> set[str]:
         """Return the serials in a machine at a time, without those replaced before."""
         day = date_of(at)
@@ -84,10 +98,7 @@ class GpuLocations:
 
     def _at_address(self, machine: str, at: Nanoseconds, pci: str) -> str | None:
         """Return the serial at a PCI address, as `ingest` assigns it to an event."""
-        path = self.records / _LOCATIONS_FILE
-        if not path.exists():
-            return None
-        table = open_parquet(path).read()
+        table = self._places()
         rows = table.filter(pc.equal(table[MACHINE], machine)).to_pylist()
         addresses = [
             (row["first"], row["last"], row[SERIAL])
@@ -95,6 +106,10 @@ class GpuLocations:
             if row["pci"] and row["pci"].casefold().endswith(pci[-10:])
         ]
         return gpu_at_time(addresses, at)
+
+    def _places(self) -> pa.Table:
+        path = self.records / _LOCATIONS_FILE
+        return open_parquet(path).read() if path.exists() else PLACES.empty_table()
 
     def _day(self, date: dt.date) -> pa.Table:
         if date not in self._days:

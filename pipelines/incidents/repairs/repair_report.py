@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from statistics import mean
 from typing import Any
 
@@ -15,6 +16,7 @@ from forewarn.features.time_units import (
     Nanoseconds,
 )
 from forewarn.pipelines.runtime.timestamps import format_iso
+from forewarn.response.repair.board_or_chassis import Culprit, Separation
 from forewarn.response.repair.repair_case import RepairCase, RepairStage
 from forewarn.response.repair.repeat_offenders import repeat_offenders
 
@@ -22,7 +24,11 @@ __all__ = ["repair_lines", "repair_report", "span_text"]
 
 
 def repair_report(
-    cases: Sequence[RepairCase], now: Nanoseconds, *, everything: bool = False
+    cases: Sequence[RepairCase],
+    now: Nanoseconds,
+    separations: Sequence[Separation] = (),
+    *,
+    everything: bool = False,
 ) -> dict[str, Any]:
     """Return the report as JSON.
 
@@ -31,6 +37,8 @@ def repair_report(
     cases : sequence of RepairCase
     now : int
         Nanoseconds since 1970 UTC.
+    separations : sequence of Separation, optional
+        Those of `find_separations`.
     everything : bool, optional
         Include the cases that have ended.
     """
@@ -54,6 +62,10 @@ def repair_report(
                 "why": offender.why,
             }
             for offender in repeat_offenders(cases, now)
+        ],
+        "separations": [
+            asdict(row) | {"at": format_iso(row.at), "culprit": row.culprit.value}
+            for row in separations
         ],
     }
 
@@ -124,3 +136,11 @@ def repair_lines(report: Mapping[str, Any]) -> Iterator[str]:
             f"repeat offender: {offender['kind']} {offender['name']}, {offender['why']}; needs a "
             "board swap or a named approver to return"
         )
+    for row in report["separations"]:
+        if row["culprit"] in (Culprit.BOARD, Culprit.CHASSIS):
+            yield (
+                f"{row['culprit']} at fault: GPU {row['gpu_serial']} left {row['machine']} "
+                f"{row['slot']} on {row['at'][:10]}; since then {row['board_incidents']} incidents "
+                f"in {row['board_days']:.0f} days elsewhere, {row['slot_incidents']} in "
+                f"{row['slot_days']:.0f} days in its slot"
+            )

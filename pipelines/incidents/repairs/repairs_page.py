@@ -50,6 +50,7 @@ def render_repairs_page(report: Mapping[str, Any]) -> str:
         "stages": _STAGES,
         "means": [_span(report["mean_stage_seconds"].get(stage)) for stage in _STAGES],
         "rows": [_row(row) for row in ordered[:_MAX_CASES]],
+        "separations": report["separations"][-_MAX_CASES:][::-1],
     }
     return render_page("incidents/repairs/repairs_page.html", context)
 

@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.pipelines.incidents.repairs.conftest import START
 
+from forewarn.features.telemetry.gpu_identity import PLACES
 from forewarn.features.time_units import DAY, HOUR, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
@@ -134,3 +137,61 @@ def test_bad_options_are_refused(
     repair(0)
     assert main(["repairs", "--config", str(site), *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def stay(serial: str, machine: str, pci: str, first: float, last: float) -> dict[str, Any]:
+    times = {"first": int(START + first * DAY), "last": int(START + last * DAY)}
+    return {"gpu_serial": serial, "machine_id": machine, "pci": pci, "gpu_uuid": None, **times}
+
+
+@pytest.mark.parametrize(
+    ("places", "culprit"),
+    [
+        # s1 takes its incidents to m2, and its slot in m1 stays without any.
+        (
+            [
+                stay("s1", "m1", "07", -1, 2),
+                stay("s1", "m2", "0a", 8, 60),
+                stay("s2", "m1", "07", 8, 60),
+            ],
+            "board",
+        ),
+        ([stay("s1", "m1", "07", -1, 2), stay("s2", "m1", "07", 2.5, 3)], "unknown"),
+    ],
+)
+def test_board_is_followed_to_its_next_machine(
+    site: Path,
+    repair: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    places: list[dict[str, Any]],
+    culprit: str,
+) -> None:
+    state = site.parent / "records" / "_state"
+    state.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(places, PLACES), state / "places.parquet")
+    site.write_text(site.read_text().replace("[site]", '[site]\nrecords = "records"'))
+    repair(0, (RELEASED, "ok"))
+    for day in (10, 14, 18):
+        repair(day, (RELEASED, "ok"), machine="m2")
+    page = site.parent / "repairs.html"
+    content = report(capsys, site, "--machine", "m1", "--all", "--html", str(page))
+    (row,) = content["separations"]
+    assert (row["gpu_serial"], row["machine"], row["slot"]) == ("s1", "m1", "07")
+    assert row["culprit"] == culprit
+    assert row["board_incidents"] == (3 if culprit == "board" else 0)
+    assert "Board or chassis" in page.read_text()
+    assert main(["repairs", "--config", str(site)]) == 0
+    named = "board at fault: GPU s1 left m1 07" in capsys.readouterr().out
+    assert named == (culprit == "board")
+
+
+def test_slot_with_boards_in_turns_is_left_out(
+    site: Path, repair: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = site.parent / "records" / "_state"
+    state.mkdir(parents=True)
+    places = [stay("s1", "m1", "07", -1, 9), stay("s2", "m1", "07", 3, 5)]
+    pq.write_table(pa.Table.from_pylist(places, PLACES), state / "places.parquet")
+    site.write_text(site.read_text().replace("[site]", '[site]\nrecords = "records"'))
+    repair(0)
+    assert report(capsys, site)["separations"] == []
