@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.console.page_words import action_state, state_of
+from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentChange
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.incident import Incident
@@ -27,13 +28,15 @@ class StoryEntry(NamedTuple):
     detail: str
 
 
-def incident_story(incident: Incident, ledger: Ledger) -> list[StoryEntry]:
+def incident_story(
+    incident: Incident, changes: Iterable[IncidentChange], ledger: Ledger
+) -> list[StoryEntry]:
     """Return the newest entries of an incident, oldest first."""
     entries = [
         *map(_finding, incident.findings),
         *_decisions(incident, ledger),
         *_actions(incident, ledger),
-        *_changes(incident, ledger),
+        *_changes(changes),
     ]
     return sorted(entries, key=lambda entry: entry.at)[-_MAX_ENTRIES:]
 
@@ -67,8 +70,8 @@ def _actions(incident: Incident, ledger: Ledger) -> Iterator[StoryEntry]:
             yield StoryEntry(change.at, state.shape, change.who, what, change.detail)
 
 
-def _changes(incident: Incident, ledger: Ledger) -> Iterator[StoryEntry]:
-    for change in ledger.incident_changes(incident.id):
+def _changes(changes: Iterable[IncidentChange]) -> Iterator[StoryEntry]:
+    for change in changes:
         kind, _, value = change.what.partition(" ")
         if value:
             state = state_of(kind, value)

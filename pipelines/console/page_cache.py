@@ -21,6 +21,7 @@ __all__ = ["PageCache", "RenderedPage", "page_response"]
 
 _SHARED_FOR: Final = SECOND
 _PAUSE: Final = 20  # times what a page takes: the most expensive one may take 5 % of a core
+_LONGEST: Final = 60 * SECOND  # also for a page that took minutes when nothing was in memory yet
 _PATIENCE: Final = 2.0  # seconds that a reader waits for a page
 _MAX_PAGES: Final = 200
 _HEADERS: Final = {
@@ -50,7 +51,7 @@ class RenderedPage:
     @property
     def shared_for(self) -> int:
         """Nanoseconds for which a page is shared: the longer it takes, the longer."""
-        return max(_SHARED_FOR, _PAUSE * self.took)
+        return min(max(_SHARED_FOR, _PAUSE * self.took), _LONGEST)
 
 
 @dataclass(slots=True)
@@ -82,6 +83,8 @@ class PageCache:
         """
         made_at, page = self._pages.get(key, (0, None))
         age = self.clock.now() - made_at
+        if page is not None:
+            self._pages.move_to_end(key)  # the one unread for longest is forgotten first
         if page is not None and age < page.shared_for:
             return page
         making = self._making.get(key) or self._start(key, make)

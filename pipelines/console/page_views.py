@@ -28,8 +28,10 @@ from forewarn.pipelines.incidents.api.fleet_routes import (
     job_answer,
     list_answer,
 )
+from forewarn.pipelines.incidents.api.gpu_details import GpuAnswer
 from forewarn.pipelines.incidents.api.job_details import recent_verdicts
 from forewarn.pipelines.incidents.api.listed_gpus import ListAnswer
+from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.rendering.templates import finite_number, parse_utc, render_page
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.serving.request_bodies import RefusedError
@@ -165,13 +167,14 @@ class PageViews:
 
     def gpu(self, serial: str) -> Page:
         """Return the page of a GPU."""
-        answer = gpu_answer(self.context, serial)
+        answer = gpu_answer(self.context, serial, incidents=False)
         reasons = answer.listed.reasons if answer.listed else ()
         values = {
             "gpu": answer,
             "charts": telemetry_charts(answer),
-            "out": self._out_of_service().get(answer.machine or ""),
+            "out": self._out_of_service(answer.machine).get(answer.machine or ""),
             "checks": first_checks(reasons),
+            "incidents": self._incidents_of_gpu(answer),
         }
         return Page("gpu", f"GPU {serial}", f"/v1/gpus/{quote(serial, safe='')}", values)
 
@@ -181,7 +184,7 @@ class PageViews:
         daily = context.lists.newest() if context.lists else None
         rows = daily.on_machine(name) if daily else []
         unscored = [row for row in daily.unscored if row.get("machine_id") == name] if daily else []
-        incidents = context.ledger.incidents(machine=name, limit=_INCIDENTS)
+        incidents = context.ledger.heads_on(name, _INCIDENTS)
         if not (rows or unscored or incidents):
             raise RefusedError(404, f"machine {name[:100]}: on no list, and without an incident")
         values = {
@@ -190,7 +193,7 @@ class PageViews:
             "gpus": sorted(rows, key=lambda row: str(row.get("slot") or "")),
             "unscored": unscored,
             "incidents": incidents,
-            "out": [a for a in context.ledger.open_actions() if a.machine == name],
+            "out": context.ledger.open_actions(name),
         }
         api = f"/v1/incidents?machine={quote(name, safe='')}"
         return Page("machine", f"Machine {name}", api, values)
@@ -224,10 +227,11 @@ class PageViews:
         ledger, decision = self.context.ledger, incident.decision
         approval = ledger.approvals([number]).get(number)
         approved = approval is not None and decision is not None
-        ends = [row for row in ledger.incident_changes(number) if row.what == incident.state.value]
+        changes = ledger.incident_changes(number)
+        ends = [row for row in changes if row.what == incident.state.value]
         values = {
             "incident": incident,
-            "story": incident_story(incident, ledger),
+            "story": incident_story(incident, changes, ledger),
             "last": decision,
             "ended": ends[-1] if ends else None,
             "approved": approved and approval.decision.at == decision.at,  # type: ignore[union-attr]
@@ -297,6 +301,11 @@ class PageViews:
         except RefusedError:
             return None
 
+    def _incidents_of_gpu(self, gpu: GpuAnswer) -> list[IncidentHead]:
+        """Return the incidents of a GPU, and those of its whole machine."""
+        heads = self.context.ledger.heads_on(gpu.machine, _INCIDENTS) if gpu.machine else []
+        return [head for head in heads if head.gpu_serial in (None, gpu.gpu_serial)]
+
     def _machine_tasks(self, actions: Sequence[Action]) -> dict[int, PersonTask]:
         """Return what a person has to do about drained machines, by action."""
         context, loop_every = self.context, self.site.loop_every
@@ -315,9 +324,9 @@ class PageViews:
             ActionDetail.from_action(action, ledger.action_states(action.id)) for action in actions
         ]
 
-    def _out_of_service(self) -> dict[str, Action]:
-        """Return the action that keeps each machine out of service."""
-        actions = self.context.ledger.open_actions()
+    def _out_of_service(self, machine: str | None = None) -> dict[str, Action]:
+        """Return the action that keeps each machine, or one of them, out of service."""
+        actions = self.context.ledger.open_actions(machine)
         return {action.machine: action for action in actions if action.step.isolates}
 
     def _reasons(self, actions: Sequence[Action]) -> dict[int, str]:

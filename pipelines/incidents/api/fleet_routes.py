@@ -59,8 +59,8 @@ def list_answer(
     return ListAnswer.from_list(daily, after=after, limit=limit, flagged=flagged)
 
 
-def gpu_answer(context: ApiContext, serial: str) -> GpuAnswer:
-    """Return what is known of a GPU.
+def gpu_answer(context: ApiContext, serial: str, *, incidents: bool = True) -> GpuAnswer:
+    """Return what is known of a GPU, with its incidents or without.
 
     Raises
     ------
@@ -68,7 +68,8 @@ def gpu_answer(context: ApiContext, serial: str) -> GpuAnswer:
         404 if no list of the last two weeks names it.
     """
     lists = context.lists
-    answer = None if lists is None else GpuAnswer.read(serial, lists, context.ledger)
+    ledger = context.ledger if incidents else None
+    answer = None if lists is None else GpuAnswer.read(serial, lists, ledger)
     if answer is None:
         raise RefusedError(404, f"GPU {serial[:100]}: on no list of the last two weeks")
     return answer

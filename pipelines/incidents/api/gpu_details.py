@@ -99,8 +99,11 @@ class GpuAnswer(_Answer):
     incidents: tuple[IncidentAnswer, ...] = Field(description="Of its machine, newest first.")
 
     @classmethod
-    def read(cls, serial: str, lists: DailyLists, ledger: Ledger) -> Self | None:
-        """Return what is known of a GPU; None if no list and no incident names it."""
+    def read(cls, serial: str, lists: DailyLists, ledger: Ledger | None) -> Self | None:
+        """Return what is known of a GPU; None if no list names it.
+
+        Without a ledger there are no incidents.
+        """
         days = list(lists.latest(_HISTORY_LISTS))
         rows = [(daily, row) for daily in days if (row := daily.row(serial)) is not None]
         newest = days[0] if days else None
@@ -125,7 +128,7 @@ class GpuAnswer(_Answer):
             history=tuple(_listed_day(daily, row) for daily, row in rows),
             slot_history=_slot_uses(days, serial, machine, slot),
             siblings=_siblings(newest, machine, serial) if newest and machine else (),
-            incidents=_incidents_of(ledger, machine, serial) if machine else (),
+            incidents=_incidents_of(ledger, machine, serial) if machine and ledger else (),
         )
 
 

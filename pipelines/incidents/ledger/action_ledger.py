@@ -139,10 +139,10 @@ class ActionLedger:
                 connection, action, state, now=now, who=who, detail=detail, identity=identity
             )
 
-    def open_actions(self) -> list[Action]:
-        """Return the actions that have not ended, oldest first."""
+    def open_actions(self, machine: str | None = None) -> list[Action]:
+        """Return the actions that have not ended, of all machines or of one, oldest first."""
         with self.database.reading() as connection:
-            return action_rows.open_actions(connection)
+            return action_rows.open_actions(connection, machine)
 
     def tracked_actions(self) -> list[TrackedAction]:
         """Return the open actions with their recorded controller and boot, oldest first."""

@@ -168,9 +168,12 @@ def _changed_since(since: Nanoseconds) -> ColumnElement[bool]:
     return actions.c.id.in_(select(states.c.action).where(states.c.at >= since))
 
 
-def open_actions(connection: Connection) -> list[Action]:
-    """Return the actions that have not ended, oldest first."""
-    return _select_actions(connection, _is_open())
+def open_actions(connection: Connection, machine: str | None = None) -> list[Action]:
+    """Return the actions that have not ended, of all machines or of one, oldest first."""
+    condition = _is_open()
+    if machine is not None:
+        condition &= actions.c.machine == machine
+    return _select_actions(connection, condition)
 
 
 def tracked_actions(connection: Connection) -> list[TrackedAction]:

@@ -33,8 +33,10 @@ __all__ = [
     "join",
     "list_incident_ids",
     "load",
+    "newest_values",
     "opened_since",
     "share",
+    "states_of",
 ]
 
 Value = TypeVar("Value")
@@ -175,16 +177,16 @@ def share(
 
 def incident_state(connection: Connection, number: int) -> IncidentState:
     """Return the current state of an incident."""
-    return _states(connection, [number]).get(number, IncidentState.OPEN)
+    return states_of(connection, [number]).get(number, IncidentState.OPEN)
 
 
-def _states(connection: Connection, numbers: Sequence[int]) -> dict[int, IncidentState]:
+def states_of(connection: Connection, numbers: Sequence[int]) -> dict[int, IncidentState]:
     """Return the states of the incidents that have ended; an unreadable state counts as closed."""
 
     def state(row: Row[Any]) -> IncidentState:
         return IncidentState(row.state)
 
-    return _newest(connection, incident_states, state, numbers, IncidentState.CLOSED)
+    return newest_values(connection, incident_states, state, numbers, IncidentState.CLOSED)
 
 
 def end_incident(
@@ -225,8 +227,8 @@ def load(connection: Connection, numbers: Sequence[int]) -> list[Incident]:
     members = _findings(connection, known)
     decisions = decision_rows.last_decisions(connection, known)
     actions = action_rows.actions_by_incident(connection, known)
-    states = _states(connection, known)
-    results = _newest(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
+    states = states_of(connection, known)
+    results = newest_values(connection, outcomes, lambda row: Outcome(row.outcome), known, None)
     acknowledged = _acknowledged(connection, known)
     return [
         Incident(
@@ -290,7 +292,7 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     return members
 
 
-def _newest(
+def newest_values(
     connection: Connection,
     table: Table,
     convert: Callable[[Row[Any]], Value],

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, Table, func, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
+from forewarn.pipelines.incidents.ledger.incident_rows import newest_values, states_of
 from forewarn.pipelines.incidents.ledger.ledger_tables import (
     acknowledgements,
     approvals,
@@ -21,16 +22,17 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import (
 )
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
 from forewarn.response.state.decision import Ruling
+from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import Step
 
-__all__ = ["IncidentChange", "IncidentHead", "changes", "heads", "ids_of_job"]
+__all__ = ["IncidentChange", "IncidentHead", "changes", "ended_heads", "heads", "ids_of_job"]
 
 
 class IncidentHead(NamedTuple):
     """An incident without findings and actions.
 
     `ruling`, `step`, `reason` and `decided_at` are of its last decision; `approved` tells whether a
-    person has approved that one.
+    person has approved that one. `outcome` is None while unknown, and where it was not read.
     """
 
     id: int
@@ -44,6 +46,8 @@ class IncidentHead(NamedTuple):
     acknowledged: bool
     decided_at: Nanoseconds = Nanoseconds(0)
     approved: bool = False
+    state: IncidentState = IncidentState.OPEN
+    outcome: Outcome | None = None
 
 
 class IncidentChange(NamedTuple):
@@ -78,6 +82,16 @@ def heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
                 approved=(row.id, at) in approved,
             )
     return [known[number] for number in numbers if number in known]
+
+
+def ended_heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
+    """Return the heads of incidents that may have ended, in the given order."""
+    states = states_of(connection, numbers)
+    results = newest_values(connection, outcomes, lambda row: Outcome(row.outcome), numbers, None)
+    return [
+        head._replace(state=states.get(head.id, IncidentState.OPEN), outcome=results.get(head.id))
+        for head in heads(connection, numbers)
+    ]
 
 
 def _ruling(row: Row[Any]) -> tuple[Ruling, Step, str, Nanoseconds]:

@@ -228,6 +228,14 @@ class Ledger(ActionLedger, BlockLedger, Audit):
         with self.database.reading() as connection:
             return incident_summaries.heads(connection, self._open.read(connection))
 
+    def heads_on(self, machine: str, limit: int) -> list[IncidentHead]:
+        """Return the incidents of a machine without findings and actions, newest first."""
+        with self.database.reading() as connection:
+            numbers = incident_rows.list_incident_ids(
+                connection, state=None, machine=machine, before=None, limit=limit
+            )
+            return incident_summaries.ended_heads(connection, numbers)
+
     def incidents_of_job(self, job: str, limit: int = 100) -> list[Incident]:
         """Return the incidents with a finding about a job, newest first."""
         with self.database.reading() as connection:

@@ -66,6 +66,20 @@ def test_expensive_page_is_shared_for_longer() -> None:
         site = Site(took=SECOND)
         assert [await site.read(), await site.read(19.9)] == ["page 1", "page 1"]
         assert site.made == 1
+        slow = Site(took=100 * SECOND)
+        assert [await slow.read(), await slow.read(120.1)] == ["page 1", "page 2"]
+
+    asyncio.run(run())
+
+
+def test_page_read_by_others_is_not_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "_MAX_PAGES", 2)
+
+    async def run() -> None:
+        site = Site()
+        for name in ("a", "b", "a", "c", "a"):
+            await site.cache.read(name, site.make)
+        assert site.made == 3
 
     asyncio.run(run())
 
