@@ -99,8 +99,7 @@ def find_root_cause(
     decisive_others = [symptom for symptom in counted if symptom.is_strong] or counted
     candidates = [*hardware, *_root_candidates(split, hardware, ends)]
     stated = stated_accusations(ends, others)
-    launched = _believed(accusations, split, counted)
-    accused = accused_peers([*launched, *stated], others)
+    accused = accused_peers([*_believed(accusations, split, counted), *stated], others)
     if odd is not None:
         candidates = [odd]
     elif not candidates and (alone := _failed_machine(split, ends, decisive_others, writers)):
