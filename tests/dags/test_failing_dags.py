@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 DAGS = Path(__file__).parents[2] / "dags"
 SCRIPT = Path(__file__).with_name("failing_dags.py")
 FIRST_TASKS = {

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "hist_gradient_boosting"
 README = (EXAMPLE / "README.md").read_text(encoding="utf-8")

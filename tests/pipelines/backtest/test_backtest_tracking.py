@@ -19,7 +19,10 @@ from forewarn.pipelines.prediction_job import open_job
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.storage.registry.mlflow_experiment import Experiment
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic"),
+]
 
 LINEAR = '[ensembles]\nparallel = ["linear"]\ncascade = [["linear", 0.2]]\nlinear = 0.0\n'
 

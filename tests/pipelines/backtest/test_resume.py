@@ -25,6 +25,8 @@ from forewarn.pipelines.runtime.job_error import JobError
 from forewarn.pipelines.storage.records.compaction import compact_date
 from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 
+pytestmark = pytest.mark.long
+
 SCORES = ("scores.parquet", "scores_fixed.parquet", "scores_expanding.parquet")
 CHOICES = ("--models", "gbdt", "--strategies", "fixed,variable,expanding")
 

@@ -24,6 +24,8 @@ from forewarn.pipelines.collector.collector_service import run_collector
 from forewarn.pipelines.config.settings import Settings
 from forewarn.pipelines.runtime.clock import SystemClock
 
+pytestmark = pytest.mark.long
+
 KILLS, GPUS = 100, 8
 # Whole hours of this week: rows from the future or older than a month are rejected.
 START = (time.time_ns() // (60 * MINUTE) - 6 * 24) * HOUR

@@ -30,6 +30,8 @@ import pytest
 from forewarn.features.time_units import MINUTE, SECOND
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.long
+
 SCALED = Path(__file__).with_name("scaled.py")
 SPEED = 160
 STEP = 0.02  # real seconds between two steps of the clock

@@ -14,6 +14,8 @@ import pytest
 from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask, healthy_task
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.long
+
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
 Capture = pytest.CaptureFixture[str]

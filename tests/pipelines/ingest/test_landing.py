@@ -19,6 +19,8 @@ from forewarn.pipelines.ingest.cmdb import Cmdb
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.storage.records.compaction import compact_date
 
+pytestmark = pytest.mark.long
+
 START = 1_740_787_200 * SECOND  # 2025-03-01
 INTERVAL = 10 * MINUTE
 NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()

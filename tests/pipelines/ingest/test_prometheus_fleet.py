@@ -14,6 +14,8 @@ import pytest
 from forewarn.features.time_units import SECOND
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.long
+
 START = 1_740_787_200  # 2025-03-01
 HOUR, DAY = 3600, 86_400
 DAYS = 7

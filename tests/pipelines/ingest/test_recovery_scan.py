@@ -18,6 +18,8 @@ from forewarn.features.time_units import HOUR, SECOND
 from forewarn.pipelines.ingest.landing import Landing
 from forewarn.pipelines.ingest.recovery_scan import RecoveryScan
 
+pytestmark = pytest.mark.long
+
 START = 1_740_787_200 * SECOND  # 2025-03-01
 NO_READINGS, NO_EVENTS = READINGS.empty_table(), EVENTS.empty_table()
 

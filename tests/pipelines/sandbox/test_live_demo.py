@@ -26,6 +26,8 @@ from forewarn.pipelines.sandbox.strategy_comparison import (
     run_drains,
 )
 
+pytestmark = pytest.mark.long
+
 START = Nanoseconds(parse_moment("2025-03-01"))
 
 

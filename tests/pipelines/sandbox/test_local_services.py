@@ -15,6 +15,8 @@ import pytest
 
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.long
+
 CODE = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 
 

@@ -34,6 +34,8 @@ from forewarn.pipelines.studies import detector_variants
 from forewarn.pipelines.studies import multiple_faults as study_several
 from forewarn.pipelines.studies.pull_means import PullMeans
 
+pytestmark = pytest.mark.long
+
 Put = Callable[[SimulatedTask, Path, str], Path]
 Fault = Callable[..., SimulatedTask]
 Capture = pytest.CaptureFixture[str]

@@ -10,6 +10,8 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.runtime.timestamps import parse_moment
 from forewarn.pipelines.studies.response_study import run_strategy
 
+pytestmark = pytest.mark.long
+
 START = Nanoseconds(parse_moment("2025-01-01"))
 
 

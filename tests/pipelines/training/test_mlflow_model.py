@@ -23,7 +23,10 @@ from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.settings import load_settings
 from forewarn.pipelines.storage.registry.model_registry import Registry
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic"),
+]
 
 AT = "2025-01-22"
 TREES = '[ensembles]\nparallel = ["gbdt"]\ncascade = [["gbdt", 0.2]]\n'

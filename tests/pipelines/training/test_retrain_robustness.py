@@ -38,7 +38,10 @@ from forewarn.pipelines.training import training_cache as recipes_module
 from forewarn.pipelines.training.retrain import retrain
 from forewarn.pipelines.training.retraining_decision import RetrainingOutcome
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic"),
+]
 
 FIRST, SECOND = "2025-01-19", "2025-01-25"
 TREES = '[ensembles]\nparallel = ["gbdt"]\ncascade = [["gbdt", 0.2]]\n'

@@ -26,6 +26,8 @@ from forewarn.pipelines.storage.records.stored_fleet import StoredFleet
 from forewarn.pipelines.storage.registry.predictor_folder import save_predictor
 from forewarn.pipelines.training.train import TrainedWalk, trained_walk
 
+pytestmark = pytest.mark.long
+
 AT = parse_moment("2025-01-22")
 
 Write = Callable[[pd.DataFrame, Path], Path]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 RESPONDER = Path(__file__).with_name("small_responder.py")
 # A step is the start or end of a statement or transaction; there are some 320. A stride of 1 tests
 # all of them.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.pipelines.incidents.crash_test_loop import crash_results
+
+pytestmark = pytest.mark.long
 
 # A step is before or after a commit or a scheduler change; there are some 700. A stride of 1 tests
 # all of them.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.pipelines.incidents.crash_test_steps import crash_results
+
+pytestmark = pytest.mark.long
 
 STRIDE = {"sqlite": "13", "postgresql": "29"}  # 1 tests each moment
 

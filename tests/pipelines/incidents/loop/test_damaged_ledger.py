@@ -41,6 +41,8 @@ from forewarn.response.state.machine import Machine, ServiceState
 from forewarn.response.state.rung import Rung
 from forewarn.response.state.step import DrainMode
 
+pytestmark = pytest.mark.long
+
 START = Nanoseconds(1_772_366_400 * SECOND)  # 2026-03-01T12:00:00Z
 CONFIG = """
 [respond]

@@ -28,6 +28,8 @@ from forewarn.pipelines.incidents.loop.responder import Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.runtime.timestamps import format_iso
 
+pytestmark = pytest.mark.long
+
 LARGE = 2**63 - 1
 EDGES = [0, 1, -1, 2**31, 2**62, LARGE, -LARGE - 1, START, START - HOUR]
 WIDE = [*EDGES, 2**63, -(2**64), 10**30, 10**400]

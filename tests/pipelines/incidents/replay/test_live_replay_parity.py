@@ -11,6 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.pipelines.incidents.memory_driver import MemoryDriver
@@ -25,6 +26,8 @@ from forewarn.response.state.decision import Decision, Ruling
 from forewarn.response.state.finding import Finding, FindingKind, Provenance, Severity
 from forewarn.response.state.incident import Incident
 from forewarn.response.state.machine import Machine, ServiceState
+
+pytestmark = pytest.mark.long
 
 START = Nanoseconds(20_148 * DAY)
 EXAMPLES = int(os.environ.get("FOREWARN_REPLAYS", "6"))

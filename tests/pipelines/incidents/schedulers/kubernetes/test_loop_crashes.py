@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.pipelines.incidents.crash_test_loop import crash_results
 from tests.pipelines.incidents.schedulers.kubernetes.conftest import Cluster
+
+pytestmark = pytest.mark.long
 
 
 def test_cluster_matches_ledger_after_crashes(tmp_path: Path, kubernetes: Cluster) -> None:

@@ -27,6 +27,8 @@ from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.schedulers.driver import DriverError
 from forewarn.response.state.finding import Finding, FindingKind
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 [respond]
 driver = "kubernetes"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.pipelines.incidents.crash_test_loop import crash_results
+
+pytestmark = pytest.mark.long
 
 
 def test_slurm_matches_ledger_after_crashes(tmp_path: Path, slurm: Any) -> None:

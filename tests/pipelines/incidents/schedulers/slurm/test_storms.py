@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.storms import WRONG, run_storms
+
+pytestmark = pytest.mark.long
 
 
 def test_storms_cause_no_wrong_action(slurm: Any, tmp_path: Path) -> None:
