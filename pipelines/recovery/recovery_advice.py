@@ -37,6 +37,7 @@ from forewarn.response.recovery.recovery_plan import PlanState, RecoveryPlan, pl
 from forewarn.response.recovery.recovery_state import (
     RecoveryEvent,
     RecoveryState,
+    RungBegun,
     StepMade,
     recovery_state,
 )
@@ -128,7 +129,8 @@ def _events(life: Sequence[JobRun], attempts: Sequence[Attempt]) -> Iterator[Rec
     if not attempts:
         yield from life_events(life)
         return
-    yield from launch_events(attempts)
+    for event in launch_events(attempts):  # a rung may be the execution of a recorded decision
+        yield replace(event, is_observed=True) if isinstance(event, RungBegun) else event
     yield from (event for event in life_events(life) if isinstance(event, StepMade))
 
 

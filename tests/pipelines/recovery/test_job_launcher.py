@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from tests.pipelines.recovery.simulated_dlrover import write_dlrover_job
 from tests.pipelines.recovery.simulated_torch import write_job
 
 from forewarn.features.diagnosis.log_lines.dlrover_rounds import completed_rounds
-from forewarn.features.time_units import Nanoseconds
+from forewarn.features.time_units import SECOND, Nanoseconds
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.recovery.attempt_watch import AttemptWatch, Trouble
 from forewarn.pipelines.recovery.launch_record import read_attempts
@@ -29,8 +30,8 @@ def _launch(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[d
     return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def _advise(job: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    assert main(["advise", "recovery", "--json", "--job", str(job)]) == 0
+def _advise(job: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert main(["advise", "recovery", "--json", "--job", str(job), *options]) == 0
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
@@ -89,6 +90,31 @@ def test_advice_knows_what_the_launcher_blamed(
     first, second = line["attempts"]
     assert (first["machines"], first["blamed"]) == (["n0", "n1"], ["n1"])
     assert (second["machines"], second["end"]) == (["n0", "n2"], None)
+
+
+def test_advice_requeues_what_the_launcher_gave_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_job(tmp_path, "none")
+    (tmp_path / "worker.py").write_text("raise ImportError('no module named trainer')")
+    (tmp_path / "forewarn.toml").write_text("[respond.recovery]\nrungs = ['requeue']\n")
+    runs = tmp_path / "runs.txt"
+    header = "JobIDRaw|JobName|Start|End|State|NodeList"
+
+    def advise() -> dict[str, Any]:
+        attempts = read_attempts(tmp_path / "job")
+        end = dt.datetime.fromtimestamp((attempts[-1].end or 0) // SECOND + 1, dt.UTC)
+        runs.write_text(f"{header}\n42|job|2026-01-01T00:00:00|{end:%FT%T}|FAILED|n[0-1]\n")
+        options = ("--runs", str(runs), "--config", str(tmp_path / "forewarn.toml"), "--begin")
+        at = ("--at", f"{end + dt.timedelta(seconds=1):%FT%T}")
+        return _advise(tmp_path / "job", capsys, *options, *at)
+
+    assert _launch(path, capsys)[0] == 75
+    line = advise()
+    assert (line["rung"], line["tried"], line["recorded"]) == ("requeue", ["restart"], True)
+    assert _launch(path, capsys)[0] == 1  # in its next allocation
+    line = advise()
+    assert (line["rung"], line["tried"]) == ("resubmit", ["restart", "requeue"])
 
 
 def test_job_without_spare_shrinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
