@@ -250,7 +250,8 @@ def add_launch(commands: Commands) -> None:
         commands,
         "launch",
         _launch,
-        "start a job with torchrun, watch it, and start it again in place, with a spare or smaller",
+        "start a job with torchrun or DLRover, watch it, and start it again in place, with a "
+        "spare, or smaller",
         "forewarn launch --job pretrain.toml\n"
         "  forewarn lost --job /shared/jobs/pretrain    (what each interruption cost)",
     )
