@@ -86,6 +86,8 @@ class AttemptWatch:
                 return Trouble(now)
             if self.run.is_ended:
                 return None
+            if self.run.is_master_lost:
+                return Trouble(now, "DLRover's master has ended")
             if (
                 trouble := self._absence(now)
                 or self._overdue(now)

@@ -181,6 +181,11 @@ class LaunchedAttempt:
         """Whether no host has a process any more."""
         return all(guard.poll() is not None for guard in self._guards.values())
 
+    @property
+    def is_master_lost(self) -> bool:
+        """Whether DLRover's master has ended: then no agent can join or be replaced."""
+        return self._master is not None and self._master.poll() is not None
+
     def evidence(self) -> Path:
         """Return the folder to diagnose: what agents collected of this attempt, else its own."""
         if self.table.evidence is not None:

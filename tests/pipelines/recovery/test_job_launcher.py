@@ -228,6 +228,19 @@ def test_lost_agent_of_dlrover_without_a_spare_ends_the_attempt(tmp_path: Path) 
     assert not _processes(tmp_path)
 
 
+def test_loss_of_the_master_of_dlrover_ends_the_attempt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_dlrover_job(tmp_path, "none")
+    (tmp_path / "worker.py").write_text("import time; time.sleep(600)")
+    master = tmp_path / "packages" / "dlrover" / "python" / "master" / "main.py"
+    master.write_text("raise SystemExit(1)")
+    code, events = _launch(path, capsys)
+    assert code == 75
+    reasons = {event["reason"] for event in events if event["event"] == "end"}
+    assert reasons == {"DLRover's master has ended"}
+
+
 def _ends(job: Path) -> list[RunEnd]:
     return [attempt.ended for attempt in read_attempts(job)]
 

@@ -13,6 +13,7 @@ import pytest
 
 from forewarn.pipelines.cli.main import main
 
+pytestmark = pytest.mark.long
 PROGRAM = Path(__file__).with_name("killed_advice.py")
 STRIDE = "11"  # 1 tests each moment; there are some 50
 NOTHING: dict[str, Any] = {"events": [], "blocks": [], "alerts": []}
