@@ -20,6 +20,7 @@ from forewarn.pipelines.at_risk.at_risk_list import AtRiskList
 from forewarn.pipelines.at_risk.fleet_scoring import score_with, score_with_rules
 from forewarn.pipelines.incidents.loop.responder import LoopDecision, Responder
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
+from forewarn.pipelines.incidents.sources.event_findings import early_end
 from forewarn.pipelines.rendering.templates import chance_text
 from forewarn.pipelines.runtime.timestamps import format_iso, to_timestamps
 from forewarn.pipelines.sandbox.live_fleet import FleetFailure, LiveFleet, corrected_errors
@@ -144,7 +145,7 @@ class LiveMonth:
             text = self._failure_text(failure, job)
             self.cluster.advance(Nanoseconds(max(failure.at, self.cluster.now)))
             self.tell(f"{self._day}: {text}")
-            finding = _failure_finding(failure, job)
+            finding = _failure_finding(failure, job, Nanoseconds(failure.at + DAY))
             self.responder.ledger.record_findings([finding], now=Nanoseconds(self.cluster.now))
             self._write_failures()
             if job is not None and len(members) > 1:
@@ -186,11 +187,17 @@ class LiveMonth:
         self.tell(f"{self._day}: job {job} was diagnosed: {line['kind']}, {verdict}")
 
     def return_repaired(self) -> None:
-        """Resume machines in the scheduler once their GPU is repaired, as a repair crew does."""
+        """Resume machines in the scheduler once their GPU is repaired, as a repair crew does.
+
+        The agents then report that the fault has ended: nothing is drained for it any more.
+        """
         for number, failure in enumerate(self.fleet.failures[: self._next_failure]):
             if number in self._repaired or failure.repaired > self.cluster.now:
                 continue
             self._repaired.add(number)
+            if failure.repaired < failure.at + DAY:
+                end = early_end(_failure_finding(failure, None, failure.repaired)).finding
+                self.responder.ledger.record_findings([end], now=Nanoseconds(self.cluster.now))
             if failure.machine in self.cluster.drained and not self.cluster.down(failure.machine):
                 self.cluster.drained.discard(failure.machine)
                 name = machine_name(failure.machine)
@@ -248,7 +255,7 @@ def _number(name: str) -> int:
     return int(name.removeprefix("node-"))
 
 
-def _failure_finding(failure: FleetFailure, job: int | None) -> Finding:
+def _failure_finding(failure: FleetFailure, job: int | None, until: Nanoseconds) -> Finding:
     kind, cause = FindingKind.FAILURE, "failure"
     if failure.xid:
         kind, cause = FindingKind.XID, f"xid {failure.xid}"
@@ -259,7 +266,7 @@ def _failure_finding(failure: FleetFailure, job: int | None) -> Finding:
         cause=cause,
         machine=machine_name(failure.machine),
         at=failure.at,
-        valid_until=Nanoseconds(failure.at + DAY),
+        valid_until=until,
         gpu_serial=failure.gpu_serial,
         job=None if job is None else str(job),
         severity=Severity.CRITICAL,

@@ -25,6 +25,7 @@ from forewarn.pipelines.sandbox.strategy_comparison import (
     comparison_lines,
     run_drains,
 )
+from forewarn.response.state.finding import Finding
 
 pytestmark = pytest.mark.long
 
@@ -114,15 +115,20 @@ def test_machine_returns_when_its_gpu_is_repaired() -> None:
     broken = month_plan.breakdowns[0]
     failure = FleetFailure("S1", broken.machine, broken.at, broken.repaired, 79)
     fleet: Any = SimpleNamespace(failures=[failure], start=START)
-    cluster, other = Cluster(month_plan), cast("Any", None)
-    month = LiveMonth(fleet, other, cluster, other, other, 0.0, told.append, _next_failure=1)
+    cluster, other, reported = Cluster(month_plan), cast("Any", None), list[Finding]()
+    ledger = SimpleNamespace(record_findings=lambda findings, **_: reported.extend(findings))
+    responder: Any = SimpleNamespace(ledger=ledger)
+    month = LiveMonth(fleet, other, cluster, responder, other, 0.0, told.append, _next_failure=1)
     cluster.advance(Nanoseconds(broken.at))
     cluster.drained |= {0, 1}
     month.return_repaired()
-    assert (cluster.drained, told) == ({0, 1}, [])
+    assert (cluster.drained, told, reported) == ({0, 1}, [], [])
     cluster.advance(broken.repaired)
     month.return_repaired()
     assert cluster.drained == {0}
+    (end,) = reported  # nothing is drained for a fault that has ended
+    assert (end.gpu_serial, end.cause, end.count) == ("S1", "xid 79", 0)
+    assert end.at == end.valid_until == broken.repaired
     assert told == ["day  2 13:00: node-00001 was repaired and returned to service"]
     cluster.drained.add(1)  # for another reason
     month.return_repaired()
