@@ -281,7 +281,8 @@ def _chances(
     risk: MachineRisk, reason: Risk, checks: Sequence[PlannedCheck], past: FoundDefects
 ) -> dict[CheckCategory, float]:
     """Return the probability of a defect for one reason, by category, after healthy results."""
-    measured = [name for name in CATEGORIES if any(check.category == name for check in checks)]
+    present = {check.category for check in checks}
+    measured = [name for name in CATEGORIES if name in present]
     suspected = [name for name in measured if name in reason.categories] or measured
     missed = _missed(risk, reason, checks, past)
     return {
