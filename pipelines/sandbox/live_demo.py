@@ -323,8 +323,8 @@ def _final_lines(
     )
     yield from comparison_lines(_months(month, plan, costs, ledger), "do nothing")
     yield (
-        "(a simulated repair crew returns a machine when its GPU is repaired; no other person acts "
-        "unless you do: what waits for approval is not done)"
+        "(a simulated repair crew returns a machine when its GPU is repaired, or after a day "
+        "without a fault; no other person acts unless you do: what waits for approval is not done)"
     )
     yield ""
     yield "About predictions only, as `forewarn respond --score` prints it:"

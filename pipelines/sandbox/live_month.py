@@ -91,6 +91,7 @@ class LiveMonth:
     _next_failure: int = 0
     _last_hang: int = 0
     _repaired: set[int] = field(default_factory=set)  # failures whose repair has ended
+    _out_since: dict[int, int] = field(default_factory=dict)  # of drained machines
 
     def __post_init__(self) -> None:
         self.daily = DailyCosts(self.cluster)
@@ -109,6 +110,7 @@ class LiveMonth:
         self._announce_failures(moment)
         self.cluster.advance(moment)
         self.return_repaired()
+        self.return_examined()
         if since % DAY == _LIST_HOUR:
             self._make_list(moment)
         if since % (_RETRAIN_EVERY * DAY) == 0 and since and self.models.start(moment):
@@ -202,6 +204,17 @@ class LiveMonth:
                 self.cluster.drained.discard(failure.machine)
                 name = machine_name(failure.machine)
                 self.tell(f"{self._day}: {name} was repaired and returned to service")
+
+    def return_examined(self) -> None:
+        """Resume machines in which the crew found no fault within a day, as other strategies do."""
+        drained = self.cluster.drained
+        now = self.cluster.now
+        self._out_since = {machine: self._out_since.get(machine, now) for machine in drained}
+        for machine, since in self._out_since.items():
+            if now - since >= DAY and not self.cluster.down(machine):
+                drained.discard(machine)
+                name = machine_name(machine)
+                self.tell(f"{self._day}: {name} has no fault after a day and returned to service")
 
     # --- lists and models -------------------------------------------------------------------------
 

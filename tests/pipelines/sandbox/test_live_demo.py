@@ -135,6 +135,25 @@ def test_machine_returns_when_its_gpu_is_repaired() -> None:
     assert cluster.drained == {0, 1}
 
 
+def test_drained_machine_without_a_fault_returns_after_a_day() -> None:
+    """The second machine breaks at noon of the second day; both were drained a day before."""
+    cluster, told, other = Cluster(plan()), list[str](), cast("Any", None)
+    fleet: Any = SimpleNamespace(failures=[], start=START)
+    month = LiveMonth(fleet, other, cluster, other, other, 0.0, told.append)
+    cluster.advance(Nanoseconds(START + 12 * HOUR + HOUR // 2))
+    cluster.drained |= {0, 1}
+    month.return_examined()
+    cluster.advance(Nanoseconds(START + DAY + 12 * HOUR))
+    month.return_examined()
+    assert (cluster.drained, told) == ({0, 1}, [])
+    cluster.advance(Nanoseconds(START + DAY + 12 * HOUR + HOUR // 2))
+    month.return_examined()
+    assert cluster.drained == {1}  # it is down
+    assert told == ["day  2 12:00: node-00000 has no fault after a day and returned to service"]
+    month.return_examined()
+    assert len(told) == 1
+
+
 def test_differences_have_paired_intervals() -> None:
     base, other = np.array([10.0, 20.0, 30.0]), np.array([9.0, 19.0, 29.0])
     months = [StrategyMonth("do nothing", 0, 3, 0, base), StrategyMonth("list", 2, 1, 1, other)]
