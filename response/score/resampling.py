@@ -46,10 +46,15 @@ class Resampling:
 
 
 def make_estimate(values: Float64Array, why: str = "") -> Estimate:
-    """Return the first value with the interval of the others; no value if it is not finite."""
+    """Return the first value with the interval of the others; no value if it is not finite.
+
+    Draws that are all equal, as those of one alert are, tell nothing about the interval.
+    """
     if not np.isfinite(values[0]):
         return Estimate(None, None, why)
-    return Estimate(float(values[0]), percentile_interval(values[1:]))
+    interval = percentile_interval(values[1:])
+    is_empty = interval is not None and interval[0] == interval[1]
+    return Estimate(float(values[0]), None if is_empty else interval)
 
 
 def safe_ratio(above: Float64Array, below: Float64Array) -> Float64Array:

@@ -88,6 +88,12 @@ def test_rare_holdout_alerts_weigh_more() -> None:
     assert scored(left).precision.value == pytest.approx(10 / 12)
 
 
+@pytest.mark.parametrize("number", [1, 4])
+def test_equal_outcomes_tell_no_interval(number: int) -> None:
+    result = scored([alone(n, Outcome.CONFIRMED) for n in range(number)])
+    assert (result.precision.value, result.precision.interval) == (1.0, None)
+
+
 def test_precision_without_holdout_is_unknown() -> None:
     result = scored([drained(n, outcome=Outcome.CONFIRMED) for n in range(5)])
     assert result.precision.value is None
