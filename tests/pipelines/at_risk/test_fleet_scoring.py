@@ -373,7 +373,7 @@ def test_builtin_rules_need_no_failures(
     assert _score(records, "builtin:rules", tmp_path / "out", "--config", str(config)) == 0
     table = pd.read_parquet(tmp_path / "out" / f"date={AT}" / "at_risk.parquet")
     assert table["gpu_serial"].iloc[0] == "S010"
-    assert "Xid 79 (fell off the bus) once in the last day" in table["reasons"].iloc[0]
+    assert "Xid 79 (GPU fell off the bus) once in the last day" in table["reasons"].iloc[0]
     assert np.isnan(table["probability"]).all()
 
 

@@ -100,8 +100,14 @@ def test_change_contains_new_level() -> None:
 @pytest.mark.parametrize(
     ("column", "detail", "value", "now", "expected"),
     [
-        ("xid", "63", 3, 2.2, "Xid 63 (row remapped) 3 times this week, last 2 h ago"),
-        ("xid", "63", 1, 0.3, "Xid 63 (row remapped) once this week, within the last hour"),
+        ("xid", "63", 3, 2.2, "Xid 63 (row of memory remapped) 3 times this week, last 2 h ago"),
+        (
+            "xid",
+            "63",
+            1,
+            0.3,
+            "Xid 63 (row of memory remapped) once this week, within the last hour",
+        ),
         ("xid", "888", 2, 90.0, "Xid 888: twice this week, last 4 days ago"),
         ("event", "63", 1, 5.0, "event 63: once this week, 5 h ago"),
     ],

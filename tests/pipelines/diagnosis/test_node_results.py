@@ -39,7 +39,7 @@ def test_first_round_pairs_neighbours(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_next_round_then_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = printed(capsys, *NODES, *results(tmp_path, FIRST))
-    assert line["pairs"][:2] == [["node-5", "node-1"], ["node-6", "node-2"]]
+    assert line["pairs"][:2] == [["node-5", "node-1"], ["node-6", "node-3"]]
     assert line["suspects"] == ["node-5", "node-6"]
     line = printed(capsys, *NODES, *results(tmp_path, FIRST + SECOND))
     assert (line["done"], line["faulty"], line["suspects"]) == (True, ["node-6"], [])
