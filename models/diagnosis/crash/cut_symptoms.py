@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from forewarn.features.diagnosis.log_lines.cut_line import whole_of_cut_line
 from forewarn.features.diagnosis.log_lines.log_scan import CUT_EXCEPTION, UNKNOWN_ERRORS
+from forewarn.features.diagnosis.log_lines.log_template import log_template
 from forewarn.models.diagnosis.crash.rank_exit import RankExit, Symptom
 
 __all__ = ["WaitLines"]
@@ -23,12 +25,18 @@ class WaitLines:
     """
 
     def __init__(self, symptoms: Iterable[Symptom]) -> None:
-        waits = (s for s in symptoms if s.role == "cascade" and s.is_counted)
-        self._symptoms = {wait.line: wait for wait in waits}
+        self._waits = [s for s in symptoms if s.role == "cascade" and s.is_counted]
+
+    @cached_property
+    def _symptoms(self) -> dict[str, Symptom]:
+        """One symptom by its line for each template: thousands of ranks write the same one."""
+        alike = {log_template(wait.line): wait for wait in self._waits}
+        return {wait.line: wait for wait in alike.values()}
 
     def has_part(self, lines: Sequence[str]) -> bool:
         """Return whether a line is only a part of one of these lines."""
-        return any(whole_of_cut_line(line, self._symptoms) is not None for line in lines)
+        wholes = self._symptoms
+        return bool(wholes) and any(whole_of_cut_line(line, wholes) is not None for line in lines)
 
     def explain(self, symptom: Symptom) -> Symptom:
         """Return the symptom with the meaning of the whole line, if its line is a part of one."""
