@@ -146,7 +146,12 @@ class Cluster:
         self._daemons[daemon].send_signal(number)
 
     def kill_controller(self) -> None:
-        self.send("slurmctld", signal.SIGKILL)
+        """Kill the controller; what it has not saved yet is lost."""
+        self.stop_controller(signal.SIGKILL)
+
+    def stop_controller(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Stop the controller, which saves its state first."""
+        self.send("slurmctld", number)
         self._daemons.pop("slurmctld").wait(TIMEOUT_SECONDS)
 
     def restart_node(self, name: str) -> None:
@@ -218,7 +223,10 @@ class Cluster:
         while not condition():
             ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
             assert not ended, [(self.folder / f"{name}.out").read_text() for name in ended]
-            assert time.monotonic() < end, f"{what}: not in {TIMEOUT_SECONDS:g} s"
+            assert time.monotonic() < end, (
+                f"{what}: not in {TIMEOUT_SECONDS:g} s\n"
+                f"{self.call('squeue', '-o', '%i %P %t %R')}{self.call('sinfo', '-N', '-l')}"
+            )
             time.sleep(0.05)
 
     @property

@@ -89,7 +89,7 @@ def preemption(slurm: Any) -> Iterator[None]:
     asked = [line[4:] for line in FORMS["slurm-job"].splitlines() if line.startswith("#   P")]
 
     def restart(text: str) -> None:
-        slurm.kill_controller()
+        slurm.stop_controller()
         slurm.conf.write_text(text)
         slurm.start_controller()
         slurm.call("scontrol", "reconfigure")
