@@ -73,7 +73,7 @@ def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @pytest.fixture
 def release(
-    cluster: Any, helm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kubernetes: Any, helm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., dict[str, Any]]]:
     """Return `change(**values)` of a release of the chart that has its defaults."""
     chart = tmp_path / "forewarn"
@@ -84,7 +84,7 @@ def release(
         path = chart / "templates" / name
         path.write_text(path.read_text().replace(new, old))
     admin = tmp_path / "admin"
-    admin.write_text(cluster.kubeconfig.read_text().replace("forewarn-token", "admin-token"))
+    admin.write_text(kubernetes.kubeconfig.read_text().replace("forewarn-token", "admin-token"))
     monkeypatch.chdir(tmp_path)  # without a home folder, Helm keeps its caches here
     with helm.Config(kubeconfig_path=str(admin), namespace=SPACE) as config:
         config.install(str(chart), "fw", {}, namespace=SPACE, create_namespace=True)
@@ -93,7 +93,7 @@ def release(
 
 
 def test_release_of_new_user_is_accepted_and_observes(
-    cluster: Any,
+    kubernetes: Any,
     release: Callable[..., dict[str, Any]],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -101,23 +101,23 @@ def test_release_of_new_user_is_accepted_and_observes(
     account = "fw-forewarn-responder"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     path = f"/api/v1/namespaces/{SPACE}/serviceaccounts/{account}/token"
-    token = cluster.call("POST", path, body)["status"]["token"]
-    kubeconfig = KUBECONFIG.format(port=cluster.port, folder=cluster.folder)
+    token = kubernetes.call("POST", path, body)["status"]["token"]
+    kubeconfig = KUBECONFIG.format(port=kubernetes.port, folder=kubernetes.folder)
     (tmp_path / "kubeconfig").write_text(kubeconfig.replace("forewarn-token", token))
     path = f"/api/v1/namespaces/{SPACE}/configmaps/fw-forewarn-config"
-    text = cluster.call("GET", path)["data"]["forewarn.toml"]
+    text = kubernetes.call("GET", path)["data"]["forewarn.toml"]
     mounted = text.replace("/var/lib/", f"{tmp_path}/")
     (tmp_path / "forewarn-ledger").mkdir()
     extra = f'[respond.kubernetes]\nkubeconfig = "{tmp_path}/kubeconfig"\n'
     (tmp_path / "forewarn.toml").write_text(mounted + extra)
 
-    cluster.report_condition("node-00003", "GpuXid", "True")
-    before = cluster.node("node-00003")
+    kubernetes.report_condition("node-00003", "GpuXid", "True")
+    before = kubernetes.node("node-00003")
     arguments = ["respond", "--once", "--json", "--config", str(tmp_path / "forewarn.toml")]
     assert main(arguments) == 0
     (decision,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (decision["machine"], decision["ruling"]) == ("node-00003", "observe")
-    assert cluster.node("node-00003") == before
+    assert kubernetes.node("node-00003") == before
 
     config = f"{SEVERAL}[collector]\ncertificate = '/etc/forewarn-tls/tls.crt'\n"
     jobs = {name: {"enabled": True} for name in ("ingest", "retrain", "review")}
