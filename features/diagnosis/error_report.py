@@ -13,6 +13,7 @@ __all__ = ["ErrorReport", "parse_dlrover_errors", "parse_error"]
 
 _MAX_MESSAGE_CHARS = 2_000
 _MAX_EPOCH_SECONDS = 2**33
+_NO_MESSAGE = "To enable traceback see:"  # torchelastic's words for a process without an error file
 _MASTER_LINE = re.compile(rb"worker-\d{1,7} restart (?P<restart>\d{1,7}) fails: (?P<json>\{.*\})")
 
 
@@ -57,7 +58,7 @@ def parse_error(text: str) -> ErrorReport | None:
 
 
 def _parse_message(message: object) -> ErrorReport | None:
-    if isinstance(message, str) and message:
+    if isinstance(message, str) and message and not message.startswith(_NO_MESSAGE):
         return ErrorReport(message[:_MAX_MESSAGE_CHARS])
     if not isinstance(message, Mapping) or not isinstance(message.get("message"), str):
         return None

@@ -80,6 +80,11 @@ class LogStream:
         """Whether it is in torchrun's tree."""
         return file_number(self.name).kind == "local"
 
+    @property
+    def launcher(self) -> str:
+        """Folder of torchrun's tree that it is in; each launcher has its own."""
+        return self.name.rpartition("attempt_")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class FileReading:

@@ -429,18 +429,43 @@ def _is_of_job(line: str, machine: str, ranks: Ranks) -> bool:
 
 def attempt_at(logs: Sequence[ScannedLog], launched: LaunchedRanks, at: int) -> JobAttempt:
     """Return the attempt that is running at a time."""
-    begun = [
-        log.stream.attempt
+    number, trees = _running_trees(logs, at)
+    current = [
+        log
         for log in logs
-        if log.stream.is_torchrun and ((first := _first_time(log)) is None or first <= at)
+        if not log.stream.is_torchrun or (log.stream.launcher, log.stream.attempt) in trees
     ]
-    number = max(begun, default=0)
-    current = tuple(
-        log for log in logs if not log.stream.is_torchrun or log.stream.attempt == number
-    )
     starts = [_attempt_start(log, at) for log in current if log.rank is not None]
     known = [start for start in starts if start is not None]
-    return JobAttempt(current, launched, at, min(known, default=None), number)
+    steps = [s.time for log in current if log.scan for s in log.scan.steps if s.time is not None]
+    step = max((time for time in steps if time <= at), default=None)
+    current = [log.without_ended(step) for log in current]
+    return JobAttempt(tuple(current), launched, at, min(known, default=None), number)
+
+
+def _running_trees(logs: Sequence[ScannedLog], at: int) -> tuple[int, set[tuple[str, int]]]:
+    """Return the newest attempt in torchrun's trees, and the attempts that are part of it.
+
+    Each launcher counts its own attempts: one that replaces another in a running job begins at 0.
+    """
+    times: dict[tuple[str, int], list[int]] = {}
+    for log in logs:
+        if log.stream.is_torchrun:
+            known = times.setdefault((log.stream.launcher, log.stream.attempt), [])
+            both = (_first_time(log), None if log.scan is None else log.scan.last)
+            known += [time for time in both if time is not None]
+    times = {key: known for key, known in times.items() if min(known, default=at) <= at}
+    newest = dict(sorted(times))
+    number = max(newest.values(), default=0)
+    begin = min((t for (_, n), known in times.items() if n == number for t in known), default=None)
+
+    def is_part(tree: str, attempt: int) -> bool:
+        known = times[tree, attempt]
+        if attempt == number or begin is None or not known:
+            return attempt == number
+        return max(known) > begin and min(known) > begin - _OTHER_CLOCK_ERROR
+
+    return number, {(tree, attempt) for tree, attempt in newest.items() if is_part(tree, attempt)}
 
 
 def _first_time(log: ScannedLog) -> int | None:

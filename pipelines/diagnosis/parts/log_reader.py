@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from forewarn.features.diagnosis.error_report import ErrorReport, parse_dlrover_errors, parse_error
@@ -121,6 +121,22 @@ class ScannedLog(LogContent):
     def is_done(self) -> bool:
         """Whether the last step in it is the last one planned."""
         return self.scan is not None and ends_with_last_step(self.scan.tail)
+
+    def without_ended(self, step: int | None) -> ScannedLog:
+        """Return the log without the failures that the job has survived.
+
+        Parameters
+        ----------
+        step : int or None
+            Time of the last step of any rank, in nanoseconds since 1970 UTC. A failure before a
+            restart in the same log, which a step followed, belongs to an attempt that is over.
+        """
+        if self.scan is None or step is None:
+            return self
+        over = max((t for t in self.scan.starts if t is not None and t < step), default=-1)
+        launches = [each for each in self.launches if each.time is None or each.time > over]
+        master = [each for each in self.master if each.time is None or each.time > over]
+        return replace(self, launches=launches, master=master)
 
     @property
     def rank(self) -> int | None:

@@ -315,7 +315,7 @@ def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
     """Yield the phases of all attempts, and the restarts that interrupt them."""
     lines: dict[tuple[int, int], list[PhaseLine]] = {}
     restarts, first_steps = set[int](), []
-    current = {id(log) for log in attempt.logs}
+    current = {id(log.scan) for log in attempt.logs}
     for log in logs:
         scan = log.scan
         if scan is None or log.rank is None:
@@ -323,7 +323,7 @@ def _phases(logs: Sequence[ScannedLog], attempt: JobAttempt) -> Iterator[Phase]:
         if log.stream.attempt and scan.marks:
             restarts.add(scan.marks[0])
         restarts.update(time for time in scan.starts if time is not None)
-        if id(log) in current:
+        if id(scan) in current:
             first_steps += [time for _, time in scan.first_steps]
         for hit in scan.phases:
             if hit.time is not None and hit.time <= attempt.at and hit.pattern.phase is not None:
