@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from forewarn.features.duration import format_duration
@@ -101,7 +101,7 @@ class AttemptWatch:
         """Let a spare take the rank of the only agent that was lost; return whether it does."""
         [end, *further] = failed
         is_lost = end.code is None or end.code < 0
-        changed = replaced_within(self.table, self.attempt, end.host) if is_lost else None
+        changed = replaced_within(self.table, self.attempt, end.host, now) if is_lost else None
         if changed is None or further:
             return False
         rank = self.attempt.machines.index(end.host)
@@ -116,6 +116,11 @@ class AttemptWatch:
         for host, since in list(self._awaited.items()):
             if self.run.has_joined(host):
                 del self._awaited[host]
+                losses = tuple(
+                    replace(loss, joined=now) if loss.noticed == since else loss
+                    for loss in self.attempt.losses
+                )
+                self.attempt = replace(self.attempt, losses=losses)
                 self.report("join", self.attempt)
             elif now - since > self.table.start:
                 span = format_duration(self.table.start // SECOND)

@@ -188,16 +188,17 @@ class JobLauncher:
 
     def _changed(self, table: LaunchTable, event: str, attempt: Attempt) -> None:
         """Record and report what happens within an attempt: a spare is started, and joins."""
-        if event == "replace":
-            write_change(table.folder, attempt)
+        write_change(table.folder, event, attempt)
         self._say(event, attempt, f"without {', '.join(attempt.out)}")
 
     def _say(self, event: str, attempt: Attempt, reason: str) -> None:
+        changes = (time for each in attempt.losses for time in (each.noticed, each.joined))
+        times = (attempt.begin, attempt.end, *changes)
         self.report(
             {
                 "event": event,
                 "attempt": attempt.number,
-                "at": format_iso(attempt.begin if attempt.end is None else attempt.end),
+                "at": format_iso(max(time for time in times if time is not None)),
                 "rung": attempt.rung,
                 "machines": list(attempt.machines),
                 "out": list(attempt.out),

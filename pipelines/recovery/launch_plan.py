@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from forewarn.features.time_units import Nanoseconds
-from forewarn.pipelines.recovery.launch_record import Attempt
+from forewarn.pipelines.recovery.launch_record import Attempt, Loss
 from forewarn.pipelines.recovery.launch_table import LaunchTable
 from forewarn.response.policy.ladder_rules import LadderRules
 from forewarn.response.recovery.job_crash import FaultOrigin, JobAbilities, JobCrash, NoSpare
@@ -113,8 +113,10 @@ def next_attempt(
     return _next(table, last.machines, out, choice.rung, choice.reason)
 
 
-def replaced_within(table: LaunchTable, attempt: Attempt, lost: str) -> Attempt | None:
-    """Return the attempt after a spare has taken the rank of a lost machine.
+def replaced_within(
+    table: LaunchTable, attempt: Attempt, lost: str, at: Nanoseconds
+) -> Attempt | None:
+    """Return the attempt in which a spare takes the rank of a machine lost at a time.
 
     None if there is no spare, or the launcher of the job cannot do it while the job runs.
     """
@@ -123,7 +125,8 @@ def replaced_within(table: LaunchTable, attempt: Attempt, lost: str) -> Attempt 
     if table.launcher != "dlrover" or not unused:
         return None
     machines = tuple(unused[0] if host == lost else host for host in attempt.machines)
-    return replace(attempt, machines=machines, out=tuple(sorted(out)))
+    losses = (*attempt.losses, Loss(lost, at))
+    return replace(attempt, machines=machines, out=tuple(sorted(out)), losses=losses)
 
 
 def resubmitted(table: LaunchTable, attempts: Sequence[Attempt]) -> NextAttempt:

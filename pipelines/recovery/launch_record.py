@@ -21,6 +21,7 @@ __all__ = [
     "ATTEMPT_PREFIX",
     "Attempt",
     "LaunchRecordError",
+    "Loss",
     "attempt_folder",
     "launched_runs",
     "notices_folder",
@@ -37,6 +38,24 @@ _MAX_BYTES: Final = 64 * 2**20
 
 class LaunchRecordError(InputError):
     """A record that cannot be used; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Loss of a machine whose rank a spare takes within the attempt.
+
+    Attributes
+    ----------
+    machine : str
+    noticed : int
+        Nanoseconds since 1970 UTC.
+    joined : int or None
+        When the spare had the rank; None before.
+    """
+
+    machine: str
+    noticed: Nanoseconds
+    joined: Nanoseconds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +80,8 @@ class Attempt:
         Of the decision.
     out : tuple of str
         Machines that the job does not use any more.
+    losses : tuple of Loss
+        In order.
     end : int or None
         None while it runs.
     ended : RunEnd
@@ -85,6 +106,7 @@ class Attempt:
     processes: int
     reason: str
     out: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
     end: Nanoseconds | None = None
     ended: RunEnd = RunEnd.RUNNING
     noticed: Nanoseconds | None = None
@@ -99,12 +121,12 @@ _STARTED: Final = (
     *("number", "begin", "submitted", "rung"),
     *("machines", "processes", "reason", "out"),
 )
-_CHANGED: Final = ("number", "machines", "out")
+_CHANGED: Final = ("number", "machines", "out", "losses")
 _ENDED: Final = (
     *("number", "end", "ended", "noticed", "cause"),
     *("blamed", "origin", "saved", "is_started"),
 )
-_TIMES: Final = ("begin", "submitted", "end", "noticed")
+_TIMES: Final = ("begin", "submitted", "end", "noticed", "joined")
 
 
 def attempt_folder(folder: Path, number: int) -> Path:
@@ -122,9 +144,9 @@ def write_start(folder: Path, attempt: Attempt) -> None:
     _append(folder, "start", attempt, _STARTED)
 
 
-def write_change(folder: Path, attempt: Attempt) -> None:
-    """Append that an attempt goes on with other machines; it is on disk on return."""
-    _append(folder, "replace", attempt, _CHANGED)
+def write_change(folder: Path, event: str, attempt: Attempt) -> None:
+    """Append that a machine was replaced (`replace`), or its spare joined (`join`), durably."""
+    _append(folder, event, attempt, _CHANGED)
 
 
 def write_end(folder: Path, attempt: Attempt) -> None:
@@ -134,11 +156,17 @@ def write_end(folder: Path, attempt: Attempt) -> None:
 
 def _append(folder: Path, event: str, attempt: Attempt, names: tuple[str, ...]) -> None:
     values = {name: value for name, value in asdict(attempt).items() if name in names}
-    times = {name: format_iso(values[name]) for name in _TIMES if values.get(name) is not None}
+    if "losses" in values:
+        values["losses"] = [_with_times(loss) for loss in values["losses"]]
     with (folder / _RECORD).open("ab") as file:
-        file.write(json.dumps({"event": event, **values, **times}).encode() + b"\n")
+        file.write(json.dumps({"event": event, **_with_times(values)}).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def _with_times(values: dict[str, Any]) -> dict[str, Any]:
+    known = (name for name in _TIMES if values.get(name) is not None)
+    return {**values, **{name: format_iso(values[name]) for name in known}}
 
 
 def read_attempts(folder: Path) -> list[Attempt]:
@@ -175,6 +203,8 @@ def _values(line: dict[str, Any]) -> dict[str, Any]:
     for name in _TIMES:
         if values.get(name) is not None:
             values[name] = Nanoseconds(parse_moment(values[name]))
+    if "losses" in values:
+        values["losses"] = tuple(Loss(**_values(loss)) for loss in values["losses"])
     for name in ("machines", "out"):
         if name in values:
             values[name] = tuple(map(str, values[name]))
@@ -186,9 +216,9 @@ def _values(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def launched_runs(folder: Path) -> Iterator[ScheduledRun]:
-    """Yield the attempts of a job as runs, for its account."""
+    """Yield the attempts of a job as runs, for its account; a replaced machine ends a run."""
     for attempt in read_attempts(folder):
-        yield ScheduledRun(
+        run = ScheduledRun(
             folder.name,
             folder.name,
             attempt.submitted,
@@ -202,3 +232,17 @@ def launched_runs(folder: Path) -> Iterator[ScheduledRun]:
             blamed=(attempt.blamed,) if attempt.blamed else (),
             noticed=attempt.noticed,
         )
+        for loss in attempt.losses:
+            if not run.begin < loss.noticed:
+                continue  # before the spare of the loss before had its rank
+            yield replace(
+                run,
+                end=loss.noticed,
+                ended=RunEnd.FAILED,
+                cause="a machine was lost",
+                blamed=(loss.machine,),
+                noticed=loss.noticed,
+            )
+            begin = loss.joined or loss.noticed
+            run = replace(run, submitted=loss.noticed, begin=begin, rung=Rung.REPLACE)
+        yield run

@@ -12,8 +12,11 @@ from tests.conftest import skip_or_fail
 from tests.gloo_jobs.torch_environment import torch_programs
 
 from forewarn.features.diagnosis.log_lines.dlrover_rounds import completed_rounds
+from forewarn.pipelines.diagnosis.diagnose_job import diagnose
 from forewarn.pipelines.recovery.job_launcher import JobLauncher
+from forewarn.pipelines.recovery.job_life import read_life
 from forewarn.pipelines.recovery.launch_record import read_attempts
+from forewarn.response.state.rung import Rung
 
 pytestmark = pytest.mark.gloo
 WORKER, STEPS = Path(__file__).with_name("dlrover_worker.py"), 20
@@ -66,3 +69,8 @@ TZ = "UTC"
     assert rounds[0].ranks == {0: 0, 1: 1, 2: 2}
     assert rounds[-1].ranks == {0: 0, 3: 1, 2: 2}
     assert int((tmp_path / "checkpoint").read_text()) == STEPS
+    before, after = read_life(tmp_path / "job", [])
+    assert (before.machines, after.rung) == (("n1",), Rung.REPLACE)
+    assert before.noticed == before.end == after.submitted
+    assert before.end <= after.begin < after.end == attempt.end
+    assert diagnose(tmp_path / "job" / "attempt-0001").diagnosis.kind == "none"

@@ -15,7 +15,7 @@ from forewarn.pipelines.recovery.launch_plan import (
     replaced_within,
     resubmitted,
 )
-from forewarn.pipelines.recovery.launch_record import Attempt
+from forewarn.pipelines.recovery.launch_record import Attempt, Loss
 from forewarn.pipelines.recovery.launch_table import LaunchTable
 from forewarn.response.recovery.job_run import RunEnd
 from forewarn.response.state.rung import Rung
@@ -159,8 +159,10 @@ def test_stopped_attempt_that_made_steps_ends_the_crash() -> None:
 
 def test_spare_takes_a_rank_within_the_attempt_under_dlrover_alone() -> None:
     table = TABLE.model_copy(update={"launcher": "dlrover"})
-    changed = replaced_within(table, _attempt(1), "n2")
+    at = Nanoseconds(HOUR)
+    changed = replaced_within(table, _attempt(1), "n2", at)
     assert changed is not None
     assert (changed.machines, changed.out) == (("n0", "n1", "n4", "n3"), ("n2",))
-    assert replaced_within(table, changed, "n1") is None  # no further spare
-    assert replaced_within(TABLE, _attempt(1), "n2") is None
+    assert changed.losses == (Loss("n2", at),)
+    assert replaced_within(table, changed, "n1", at) is None  # no further spare
+    assert replaced_within(TABLE, _attempt(1), "n2", at) is None

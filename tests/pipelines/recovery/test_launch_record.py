@@ -12,7 +12,9 @@ from forewarn.pipelines.recovery.job_life import read_life
 from forewarn.pipelines.recovery.launch_record import (
     Attempt,
     LaunchRecordError,
+    Loss,
     read_attempts,
+    write_change,
     write_end,
     write_start,
 )
@@ -100,3 +102,35 @@ def test_runs_of_a_life_are_the_attempts(is_allocated: bool, tmp_path: Path) -> 
     assert runs[0].noticed == 195 * SECOND
     assert runs[0].machines == ("b",)
     assert runs[1].rung is Rung.REPLACE
+
+
+def _changed(*losses: Loss) -> Attempt:
+    return replace(FIRST, machines=("a", "c"), out=("b",), losses=losses)
+
+
+def test_replaced_machine_ends_a_run_of_the_life(tmp_path: Path) -> None:
+    """Machine b is lost at 150 s; its spare trains from 170 s on, until all is done at 300 s."""
+    lost = Loss("b", Nanoseconds(150 * SECOND))
+    joined = replace(lost, joined=Nanoseconds(170 * SECOND))
+    write_start(tmp_path, FIRST)
+    write_change(tmp_path, "replace", _changed(lost))
+    assert read_attempts(tmp_path) == [_changed(lost)]
+    write_change(tmp_path, "join", _changed(joined))
+    end = Nanoseconds(300 * SECOND)
+    write_end(tmp_path, replace(_changed(joined), end=end, ended=RunEnd.COMPLETED))
+    before, after = read_life(tmp_path, [])
+    assert (before.begin, before.end, before.ended) == (FIRST.begin, lost.noticed, RunEnd.FAILED)
+    assert (before.cause, before.machines) == ("a machine was lost", ("b",))
+    assert (after.submitted, after.begin, after.end) == (lost.noticed, joined.joined, end)
+    assert (after.rung, after.ended, after.cause) == (Rung.REPLACE, RunEnd.COMPLETED, "")
+
+
+def test_spare_lost_before_it_has_its_rank_ends_a_run_of_its_own(tmp_path: Path) -> None:
+    first, second = (Loss(name, Nanoseconds(t * SECOND)) for name, t in (("b", 150), ("c", 160)))
+    joined = replace(second, joined=Nanoseconds(170 * SECOND))
+    write_start(tmp_path, FIRST)
+    end = Nanoseconds(300 * SECOND)
+    write_change(tmp_path, "join", _changed(first, joined))
+    write_end(tmp_path, replace(_changed(first, joined), end=end, ended=RunEnd.COMPLETED))
+    spans = [(run.begin // SECOND, run.end // SECOND) for run in read_life(tmp_path, [])]
+    assert spans == [(100, 150), (150, 160), (170, 300)]
