@@ -96,6 +96,9 @@ _PYTHON = (  # torch.multiprocessing.spawn, accelerate, DeepSpeed, composer, Lig
     _form(  # the command is that of the process that was started last
         "exits with return code", r"exits with return code = (?P<code>-?\d+)"
     ),
+    _form(  # of the launcher of a machine, which pdsh started
+        ": ssh exited with", rf"pdsh@[\w.-]+: {_HOST}: ssh exited with exit code (?P<code>[1-9]\d*)"
+    ),
     _form(
         "crashed with exit code", r"[Rr]ank (?P<rank>\d+) crashed with exit code (?P<code>-?\d+)"
     ),
@@ -196,7 +199,7 @@ _RAY = (
     _form("died unexpectedly", r"Worker proc \w+-(?P<rank>\d+) died unexpectedly", "is_first"),
     _form(
         "marked dead because",
-        rf"node with node id: \S+ and address: {_HOST} .{{0,200}}marked dead because",
+        rf"node with node id: \S+ and (?:address|ip): {_HOST} .{{0,200}}marked dead because",
     ),
 )
 _KUBERNETES = (
@@ -209,6 +212,7 @@ _KUBERNETES = (
     ),
     _form("OOMKilled", rf"{_POD_ROW}(?P<word>OOMKilled){_POD_AGE}"),
     _form("   Error   ", rf"{_POD_ROW}Error{_POD_AGE}"),
+    _form("CrashLoopBackOff", rf"{_POD_ROW}CrashLoopBackOff{_POD_AGE}"),
     _form(
         "exited with code",
         r"Pod: (?:[\w-]+[./])?(?P<pod>[\w-]+) exited with code:? (?P<code>\d+)",

@@ -90,7 +90,7 @@ def find_root_cause(
     if not signs and not machine_symptoms and not others and not accusations:
         return None
     odd = odd_rank(ends, others)
-    split = _split_by_role(ends)
+    split = _with_stated_error(_split_by_role(ends), others)
     moment = _first_time(ends, split)
     hardware = machine_candidates(machine_symptoms, ends, moment, split.timeout)
     if _is_program_error(split, ends, masked) and not hardware and odd is None:
@@ -253,6 +253,16 @@ def _split_by_role(ends: Sequence[RankExit]) -> _RanksByRole:
     return _RanksByRole(roots, waited, tuple(silent))
 
 
+def _with_stated_error(split: _RanksByRole, others: Sequence[Symptom]) -> _RanksByRole:
+    """Give the only rank that failed, by its exit code, the error that a line of no rank states."""
+    stated = [s for s in others if s.role == "root" and s.is_counted and s.is_strong]
+    stated = [s for s in stated if s.source == "logs" and s.writer is None]
+    is_known = any(root.source != "exits" for root in split.roots.values())
+    if len(split.roots) != 1 or split.waited or is_known or not stated:
+        return split
+    return replace(split, roots=dict.fromkeys(split.roots, min(stated, key=_sort_key)))
+
+
 def _is_only_stall(roots: Mapping[int, Symptom], waited: Mapping[int, Symptom]) -> bool:
     """Return whether one rank stood still and several others say that they waited."""
     return len(roots) == 1 and len(waited) >= _MIN_WAITING
@@ -395,7 +405,10 @@ def _silent_candidates(
         return [CulpritCandidate(None, why, weight, machine=names.pop())]
     if len(split.silent) > others:
         return []
-    why = f"one of {len(split.silent)} ranks that logged no error while {others} ranks waited"
+    if len(split.silent) == 1:
+        why = "another rank waited, and this rank logged no error"
+    else:
+        why = f"one of {len(split.silent)} ranks that logged no error while {others} ranks waited"
     return [CulpritCandidate(rank, why, WEAK) for rank in split.silent]
 
 

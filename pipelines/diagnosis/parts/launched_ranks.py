@@ -132,8 +132,8 @@ class LaunchedRanks:
     def ends(self, logs: Iterable[ScannedLog], ranks: Ranks, at: int) -> dict[int, LaunchReport]:
         """Return the last report of each rank, up to a time.
 
-        The launcher of each machine calls a report the first one. It is the first of the job only
-        if no other rank failed within 2 s of it.
+        The launcher of each machine calls a report the first one, or ends all others. It is the
+        first of the job only if no other rank failed within 2 s of it.
         """
         ends: dict[int, LaunchReport] = {}
         for log in logs:
@@ -146,10 +146,13 @@ class LaunchedRanks:
                 if known is None or not known.is_first:
                     ends[rank] = report
         failed = [report for report in ends.values() if report.exit_code not in _REQUESTED]
-        return {
-            rank: replace(report, is_first=report.is_first and _leads(report, failed))
-            for rank, report in ends.items()
-        }
+        is_alone = len(failed) == 1 and any(report.exit_code == -15 for report in ends.values())
+
+        def is_first(report: LaunchReport) -> bool:
+            is_named = report.is_first or (is_alone and report in failed)
+            return is_named and _leads(report, failed)
+
+        return {rank: replace(report, is_first=is_first(report)) for rank, report in ends.items()}
 
     def unknown_ends(self, log: ScannedLog, ranks: Ranks, at: int) -> Iterator[Symptom]:
         """Yield the failures of processes of which the launcher names neither rank nor machine."""

@@ -229,7 +229,8 @@ def read_logs(
     reports = [report for log in logs for report in log.launches]
     nodes = {report.pod: report.host for report in reports if report.pod and report.host}
     launched = LaunchedRanks(job.addresses, job.tasks_are_ranks, is_alone, job.world, hosts, nodes)
-    return LogsPart(tuple(logs), matcher, launched, job.machines, readings, job.world, zone)
+    machines = {r.rank: r.host for r in reports if r.rank is not None and r.host} | job.machines
+    return LogsPart(tuple(logs), matcher, launched, machines, readings, job.world, zone)
 
 
 def _hosts(logs: Sequence[ScannedLog]) -> Iterator[tuple[str, str]]:

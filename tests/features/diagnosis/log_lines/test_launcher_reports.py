@@ -57,6 +57,7 @@ training   llm-worker-0   1/1     Running     0             12m   10.0.0.4    no
 training   llm-worker-1   0/1     OOMKilled   1 (3m ago)    12m   10.0.0.5    node-2
 training   llm-worker-2   0/1     Error       0             12m   <none>      node-3
 training   llm-worker-3   0/1     Completed   0             12m   10.0.0.6    node-4
+training   llm-worker-4   0/1     CrashLoopBackOff   6 (2m ago)   12m   10.0.0.7   node-5
 """
 ACTOR = """
 ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.
@@ -187,11 +188,16 @@ CASES: list[tuple[str, list[dict[str, Any]]]] = [
     (ACTOR, [{"local_rank": 6, "pid": 4242, "host": "10.0.0.9"}]),
     ("The node with node id: 0a1b and address: 10.0.0.7 and node name: 10.0.0.7 has been marked "
      "dead because the detector has missed too many heartbeats", [{"host": "10.0.0.7"}]),
+    ("The node with node id: 8f20 and ip: 10.0.0.8 has been marked dead because the detector has "
+     "missed too many heartbeats from it.", [{"host": "10.0.0.8"}]),
     (DESCRIBED, [{"pod": "llm-worker-1", "host": "node-7", "exit_code": -11, "time": 5 * SECOND}]),
     ("Last State: Terminated Reason: OOMKilled Exit Code: 137", [{"exit_code": -9}]),
     ("    State:   Terminated\n      Reason:   Completed\n      Exit Code:   0\n", []),
     (PODS, [{"pod": "llm-worker-1", "host": "node-2", "exit_code": -9},
-            {"pod": "llm-worker-2", "host": "node-3"}]),
+            {"pod": "llm-worker-2", "host": "node-3"},
+            {"pod": "llm-worker-4", "host": "node-5"}]),
+    ("pdsh@master: worker-2: ssh exited with exit code 249",
+     [{"host": "worker-2", "exit_code": 249}]),
     ("ERROR: Job 7 failed with return code list: [137, 2]",
      [{"task": 0, "exit_code": -9}, {"task": 1, "exit_code": 2}]),
     ("saw exit codes: [0,-11]", [{"task": 0, "exit_code": 0}, {"task": 1, "exit_code": -11}]),

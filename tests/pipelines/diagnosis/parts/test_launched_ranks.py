@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forewarn.models.diagnosis.verdict.job_verdict import Diagnosis
 from forewarn.pipelines.diagnosis.loaded_job import read_job
 
 KILLED = (
@@ -18,15 +19,20 @@ KILLED = (
 STOPPED = " WARNING  Sending process 5{n} closing signal SIGTERM   agent.py:69\n"
 
 
-def named(files: dict[str, str]) -> set[Any]:
-    """Return the culprits of a job with these logs."""
+def judged(files: dict[str, str]) -> Diagnosis:
+    """Return the verdict on a job with these logs."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = Path(folder, "job", "logs", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         _, verdict = read_job(Path(folder, "job")).judge(None)[:2]
-    return {culprit.rank for culprit in verdict.culprits}
+    return verdict
+
+
+def named(files: dict[str, str]) -> set[Any]:
+    """Return the culprits of a job with these logs."""
+    return {culprit.rank for culprit in judged(files).culprits}
 
 
 @settings(deadline=None, max_examples=12)
@@ -50,6 +56,60 @@ def test_local_rank_of_one_machine(local: int, signal: int, listed: bool) -> Non
 def test_local_rank_of_several_machines(more: dict[str, str]) -> None:
     files = more | {"job.log": more["job.log"] + KILLED.format(local=3, signal=9)}
     assert named(files) == set()
+
+
+@pytest.mark.parametrize("others", [("-15",), ("-15", "-15", "-15"), ("-15", "0")])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_rank_that_failed_while_a_launcher_ended_the_others(
+    rank: int, others: tuple[str, ...]
+) -> None:
+    """Its exit code names it, and an error that no rank signed is its own."""
+    codes = [*others[:rank], "1", *others[rank:]]
+    text = "".join(
+        f"Global rank {n} (PID {70 + n}) exited with code {code}\n" for n, code in enumerate(codes)
+    )
+    trace = 'Traceback (most recent call last):\n  File "t.py", line 9, in main\n'
+    error = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    for more in ("", trace + error):
+        verdict = judged({"job.log": text + more})
+        assert [culprit.rank for culprit in verdict.culprits] == [rank]
+        [fault] = [culprit.fault for culprit in verdict.culprits]
+        assert fault is not None
+        assert fault.needs_repair == bool(more)
+
+
+@pytest.mark.parametrize("codes", [("1", "1", "-15"), ("1", "0", "0")])
+def test_exit_code_of_one_of_several_names_no_rank(codes: tuple[str, ...]) -> None:
+    text = "".join(
+        f"Global rank {n} (PID {70 + n}) exited with code {code}\n" for n, code in enumerate(codes)
+    )
+    assert named({"job.log": text}) == set()
+
+
+def test_machine_that_a_launcher_names_with_the_rank() -> None:
+    text = "mpirun noticed that process rank 6 with PID 24 on node gpu-12 exited on\nsignal 11\n"
+    [culprit] = judged({"job.log": text}).culprits
+    assert (culprit.rank, culprit.machine) == (6, "gpu-12")
+
+
+WRAPPERS = (
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the "
+    "previous error messages for a cause.",
+    "submitit.core.utils.FailedJobError: Job (task=3) failed during processing with trace:",
+    "subprocess.CalledProcessError: Command '['/usr/bin/python3', 'train.py']' returned non-zero "
+    "exit status 1.",
+)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_exception_of_the_starting_program_hides_no_cause(wrapper: str, is_last: bool) -> None:
+    trace = 'Traceback (most recent call last):\n  File "t.py", line 9, in main\n'
+    error = "ValueError: the vocabulary has no token 7"
+    pair = (error, wrapper) if is_last else (wrapper, error)
+    cause = judged({"job.log": "".join(f"{trace}{line}\n" for line in pair)}).cause
+    assert cause is not None
+    assert error in cause
 
 
 def test_aborted_process_is_not_named() -> None:
