@@ -43,6 +43,8 @@ class SeenParts:
         A part shows that ranks made progress until the end.
     unknown_error : str or None
         A line after the last step that looks like an error and matches no pattern.
+    known_error : Fault or None
+        An error in the logs that jobs may survive.
     has_logs, has_dumps, has_status : bool
         The status is that of communicators.
     is_dated : bool
@@ -55,6 +57,7 @@ class SeenParts:
     has_dumps: bool
     is_dated: bool
     has_status: bool = False
+    known_error: Fault | None = None
 
 
 def unknown_without_progress(
@@ -89,5 +92,11 @@ def unknown_without_progress(
     is_active = any(p.state == "active" and p.name in _PROGRESS_PROBES for p in verdict.probes)
     if seen.is_progressing or is_active:
         return verdict
+    if seen.known_error is not None:
+        line = seen.known_error.line
+        cause = f"a job may survive this error, but no later line shows progress: {line}"
+        return replace(
+            verdict, kind="unknown", cause=verdict.cause or cause, fault=seen.known_error
+        )
     missing = _NO_STEPS if seen.has_logs else _NO_LOGS
     return replace(verdict, kind="unknown", cause=verdict.cause or missing)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from forewarn.features.diagnosis.ranks import Ranks
 from forewarn.features.diagnosis.unseen_outputs import UnseenOutput
 from forewarn.models.diagnosis.probes.phases import Phase
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.models.diagnosis.verdict.restart_point import RestartPoint
@@ -59,6 +60,8 @@ class PartResult:
         Whether the job was seen to make steps until the end of the data, or to succeed.
     unknown_error : str or None
         Line after the last step that looks like an error and matches no pattern.
+    known_error : Fault or None
+        First error that jobs may survive, where there is no finding.
     restart : RestartPoint or None
     """
 
@@ -68,6 +71,7 @@ class PartResult:
     blind: tuple[str, ...] = ()
     is_progressing: bool = False
     unknown_error: str | None = None
+    known_error: Fault | None = None
     restart: RestartPoint | None = None
 
 

@@ -32,6 +32,7 @@ from forewarn.models.diagnosis.crash.rank_exit import (
     symptom_from_line,
 )
 from forewarn.models.diagnosis.probes.log_probe import silence_limit
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.pipelines.diagnosis.parts.exits_part import ExitsPart
 from forewarn.pipelines.diagnosis.parts.launched_ranks import LaunchedRanks
 from forewarn.pipelines.diagnosis.parts.log_reader import ScannedLog
@@ -323,6 +324,13 @@ class JobAttempt:
             if is_later:
                 return error.line
         return None
+
+    def first_error(self, ranks: Ranks) -> Fault | None:
+        """Return the first error that was not survived, as far as the logs show."""
+        every = (symptom for log in self.logs for symptom in self._symptoms(log, ranks))
+        counted = [s for s in every if s.is_counted and s.level != "warning"]
+        first = min(counted, key=_sort_key, default=None)
+        return None if first is None else first.fault
 
     def _ends_with_steps(self) -> bool:
         """Return whether a log without times ends with a step."""

@@ -122,6 +122,7 @@ class LogsPart:
             (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
             is_progressing=is_completed or attempt.is_progressing(),
             unknown_error=attempt.error_after_steps(),
+            known_error=None if finding else attempt.first_error(snapshot.ranks),
             restart=restart_point(self.logs, attempt),
         )
 

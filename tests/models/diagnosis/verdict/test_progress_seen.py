@@ -6,6 +6,7 @@ import pytest
 
 from forewarn.features.diagnosis.ranks import Rank, Ranks
 from forewarn.features.time_units import MINUTE
+from forewarn.models.diagnosis.verdict.fault import Fault
 from forewarn.models.diagnosis.verdict.job_verdict import WEAK, CulpritCandidate, JobFinding
 from forewarn.models.diagnosis.verdict.probe import Probe
 from forewarn.models.diagnosis.verdict.progress_seen import SeenParts, unknown_without_progress
@@ -28,8 +29,9 @@ def answer(
     has_dumps: bool = False,
     is_dated: bool = True,
     error: str | None = None,
+    known: Fault | None = None,
 ) -> tuple[str, str | None]:
-    seen = SeenParts(is_progressing, error, has_logs, has_dumps, is_dated)
+    seen = SeenParts(is_progressing, error, has_logs, has_dumps, is_dated, known_error=known)
     verdict = fuse_findings(findings, probes, (), ranks=RANKS, at=AT)
     judged = unknown_without_progress(verdict, findings, seen, AT)
     return judged.kind, judged.cause
@@ -70,6 +72,14 @@ def test_unknown_error_after_the_last_step_is_not_none() -> None:
     assert kind == "unknown"
     assert cause is not None
     assert cause.endswith(": [E] watchdog got stuck")
+
+
+@pytest.mark.parametrize("is_progressing", [False, True])
+def test_error_that_jobs_survive_is_told_where_no_progress_is_seen(is_progressing: bool) -> None:
+    fault = Fault("platform", "check the firewall", "connection refused")
+    kind, cause = answer([], [], is_progressing=is_progressing, known=fault)
+    assert kind == ("none" if is_progressing else "unknown")
+    assert is_progressing or (cause is not None and cause.endswith(": connection refused"))
 
 
 def test_another_kind_stays_as_it_is() -> None:

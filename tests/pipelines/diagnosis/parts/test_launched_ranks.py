@@ -112,6 +112,15 @@ def test_exception_of_the_starting_program_hides_no_cause(wrapper: str, is_last:
     assert error in cause
 
 
+@pytest.mark.parametrize("steps", [0, 6])
+def test_refused_connection_alone_is_told_but_is_no_crash(steps: int) -> None:
+    refused = "[rank3] WatchTasksAsync failed: UNAVAILABLE: failed to connect to all addresses\n"
+    later = "".join(f"2026-03-01 04:00:{n:02d},000 INFO step {n} loss 2.5\n" for n in range(steps))
+    verdict = judged({"job.log": refused + later})
+    assert verdict.kind == ("none" if steps else "unknown")
+    assert bool(verdict.cause and "failed to connect" in verdict.cause) == (not steps)
+
+
 def test_aborted_process_is_not_named() -> None:
     assert named({"job.log": KILLED.format(local=3, signal=6)}) == set()
 
