@@ -36,8 +36,7 @@ async def _shared_page(request: Request, work: Callable[[PageViews], Page]) -> R
     """Return a page that is equal for all people, rendered in a thread and shared."""
     site = console_of(request)
     path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
-    key, views = (path, query), PageViews(site)
-    address = f"{path}?{query}" if query else path
+    key, views, address = (path, query), PageViews(site), _address(request)
 
     def render() -> RenderedPage:
         more = {"address": address, "forms": None, "look": state_of, "meanings": _MEANINGS}
@@ -45,9 +44,19 @@ async def _shared_page(request: Request, work: Callable[[PageViews], Page]) -> R
 
     page = await site.pages.read(key, lambda: site.context.read(("page", *key), render))
     if page is None:
-        making = Page("making", "One moment", "/openapi.json", {})
-        return person_page(request, making, address=address)
+        return _making_page(request)
     return page_response(request, page)
+
+
+def _address(request: Request) -> str:
+    path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path
+
+
+def _making_page(request: Request) -> Response:
+    """Say that a page is being computed; it is requested again soon."""
+    making = Page("making", "One moment", "/openapi.json", {})
+    return person_page(request, making, address=_address(request))
 
 
 @page_router.get("/")
@@ -118,7 +127,10 @@ async def incident_story(
 @signed_in
 async def score(request: Request) -> Response:
     """Show the score."""
-    return await _shared_page(request, PageViews.score)
+    known = await console_of(request).context.read_score()
+    if known is None:
+        return _making_page(request)
+    return await _shared_page(request, lambda views: views.score(known))
 
 
 @page_router.get("/fleet")

@@ -30,6 +30,7 @@ from forewarn.pipelines.incidents.api.fleet_routes import (
 )
 from forewarn.pipelines.incidents.api.gpu_details import GpuAnswer
 from forewarn.pipelines.incidents.api.job_details import recent_verdicts
+from forewarn.pipelines.incidents.api.latest_score import Score
 from forewarn.pipelines.incidents.api.listed_gpus import ListAnswer
 from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.rendering.templates import finite_number, parse_utc, render_page
@@ -256,9 +257,8 @@ class PageViews:
             raise RefusedError(404, f"incident {number}: does not exist")
         return incident
 
-    def score(self) -> Page:
+    def score(self, score: Score) -> Page:
         """Return how often predictions were right, and what acting saved and cost."""
-        score = self.context.score()
         values = {"score": score, "hours": _hour_rows(score)}
         return Page("score", "Score", "/v1/score", values)
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.api.access_control import AccessControl, Role, TokenHolder
+from forewarn.pipelines.incidents.api.latest_score import LatestScore, Score
 from forewarn.pipelines.incidents.api.manual_actions import Operator
 from forewarn.pipelines.incidents.api.prometheus_metrics import RespondMetrics
 from forewarn.pipelines.incidents.api.single_flight import SingleFlight
@@ -45,7 +46,7 @@ class ApiContext:
     access : AccessControl
     switch : KillSwitch
     score : callable
-        Returns the score as a JSON-serializable mapping.
+        Computes the score as a JSON-serializable mapping, which may take seconds.
     clock : Clock
     bodies : BodyReader
     metrics : RespondMetrics
@@ -63,7 +64,7 @@ class ApiContext:
     ledger: Ledger
     access: AccessControl
     switch: KillSwitch
-    score: Callable[[], Mapping[str, Any]]
+    score: Callable[[], Score]
     clock: Clock = field(default_factory=SystemClock)
     bodies: BodyReader = field(default_factory=lambda: BodyReader(MAX_BODY_BYTES))
     metrics: RespondMetrics = field(default_factory=RespondMetrics)
@@ -74,9 +75,11 @@ class ApiContext:
     _writers: ThreadPoolExecutor = field(default_factory=_pool)
     _readers: ThreadPoolExecutor = field(default_factory=_pool)
     _shared: SingleFlight = field(init=False)
+    _scores: LatestScore = field(init=False)
 
     def __post_init__(self) -> None:
         self._shared = SingleFlight(self._readers)
+        self._scores = LatestScore(self.score)
 
     def now(self) -> Nanoseconds:
         """Return the current time in nanoseconds since 1970 UTC."""
@@ -89,6 +92,10 @@ class ApiContext:
     async def read(self, question: Hashable, work: Callable[[], _Result]) -> _Result:
         """Return an answer from the ledger, computed once for identical concurrent requests."""
         return await self._shared.run(question, work)
+
+    async def read_score(self) -> Score | None:
+        """Return the newest known score; None while the first one is being computed."""
+        return await self._scores.read()
 
     def admit(self, request: Request, needed: Role, *, reads: bool = False) -> TokenHolder:
         """Authenticate and authorize a request; one that only reads may come from a visitor.
@@ -115,6 +122,7 @@ class ApiContext:
         """Stop the threads."""
         self._writers.shutdown()
         self._readers.shutdown()
+        self._scores.close()
 
 
 def api_context(request: Request) -> ApiContext:

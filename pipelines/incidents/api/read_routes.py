@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.incidents.api.access_control import Role
@@ -49,6 +49,10 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorAnswer, "description": "The incident does not exist."}
 }
+COMPUTING: dict[int | str, dict[str, Any]] = {
+    202: {"model": ErrorAnswer, "description": "The first one is being computed. Request it again."}
+}
+_RETRY = {"Retry-After": "2"}
 read_router = make_router("reading")
 
 
@@ -149,15 +153,15 @@ def shown_actions(context: ApiContext) -> list[Action]:
 @read_router.get(
     "/score",
     response_model=dict[str, Any],
-    responses=NOT_MODIFIED,
+    responses=NOT_MODIFIED | COMPUTING,
     openapi_extra=require_role(Role.SEE),
 )
 async def show_score(request: Request) -> Response:
-    """Return the score of the predictions and what acting on them saved."""
-    context = api_context(request)
-    return await json_response(
-        request, lambda: json.dumps(context.score(), allow_nan=False).encode()
-    )
+    """Return the score of the predictions and what acting on them saved, as of its `until`."""
+    score = await api_context(request).read_score()
+    if score is None:
+        return JSONResponse({"error": "the score is being computed"}, 202, _RETRY)
+    return await json_response(request, lambda: json.dumps(score, allow_nan=False).encode())
 
 
 @read_router.get(
