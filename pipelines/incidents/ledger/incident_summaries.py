@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Table, func, select
+from sqlalchemy import Connection, Row, Table, case, func, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
@@ -22,6 +22,7 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import (
 )
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
 from forewarn.response.state.decision import Ruling
+from forewarn.response.state.finding import Provenance
 from forewarn.response.state.incident import IncidentState, Outcome
 from forewarn.response.state.step import Step
 
@@ -85,13 +86,37 @@ def heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
 
 
 def ended_heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
-    """Return the heads of incidents that may have ended, in the given order."""
+    """Return the heads of incidents that may have ended, in the given order.
+
+    An incident that was opened without a serial has the one that its findings name.
+    """
     states = states_of(connection, numbers)
     results = newest_values(connection, outcomes, lambda row: Outcome(row.outcome), numbers, None)
+    listed = heads(connection, numbers)
+    serials = _serials(connection, [h.id for h in listed if not (h.gpu_serial or h.shared)])
     return [
-        head._replace(state=states.get(head.id, IncidentState.OPEN), outcome=results.get(head.id))
-        for head in heads(connection, numbers)
+        head._replace(
+            gpu_serial=serials.get(head.id, head.gpu_serial),
+            state=states.get(head.id, IncidentState.OPEN),
+            outcome=results.get(head.id),
+        )
+        for head in listed
     ]
+
+
+def _serials(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """Return the serial that the findings of each incident name; those of the host come first."""
+    serials: dict[int, str] = {}
+    for chunk in chunks(numbers):
+        by_host = case((findings.c.vouched == Provenance.HOST.value, 0), else_=1)
+        query = select(incident_findings.c.incident, findings.c.gpu_serial)
+        query = query.join(findings, findings.c.id == incident_findings.c.finding)
+        query = query.where(
+            incident_findings.c.incident.in_(chunk), findings.c.gpu_serial.is_not(None)
+        )
+        for row in connection.execute(query.order_by(by_host, findings.c.at, findings.c.id)):
+            serials.setdefault(row.incident, str(row.gpu_serial))
+    return serials
 
 
 def _ruling(row: Row[Any]) -> tuple[Ruling, Step, str, Nanoseconds]:

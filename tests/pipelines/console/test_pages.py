@@ -237,6 +237,18 @@ def test_drained_machine_waits_for_its_return(console: Console, tmp_path: Path) 
     assert "drained: runs no job" in browser.get("/list/latest").text
 
 
+def test_incident_whose_findings_name_the_gpu_is_on_its_page_only(
+    console: Console, tmp_path: Path
+) -> None:
+    write_list(tmp_path / "lists")
+    number = console.api.incident()  # opened for the machine
+    assert console.api.incident(gpu_serial="S001") == number  # the repeat names the GPU
+    browser, link = console.browser("see"), f'"/incident/{number}"'
+    for serial, is_shown in (("S001", True), ("S002", False)):
+        assert (link in browser.get(f"/gpu/{serial}").text) is is_shown
+        assert bool(console.api.get(f"/v1/gpus/{serial}").json()["incidents"]) is is_shown
+
+
 def test_request_to_a_person_waits_for_them(console: Console) -> None:
     action = console.api.act(number := console.api.incident(), ActionState.DRAINED, Step.RESET)
     browser = console.browser("see")
