@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import sys
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +33,12 @@ class RetrainedModel:
     promoted: bool
     at: Nanoseconds
     text: str
+
+
+def _prepare_process() -> None:
+    """Let SIGTERM end the process in order: a progress bar has a lock that is to be removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process with the console
 
 
 def _retrain(config: Path, at: Nanoseconds) -> RetrainedModel:
@@ -65,7 +73,7 @@ class LiveModels:
     def __post_init__(self) -> None:
         # Another process: training must not slow down the clock, and MLflow never loads here.
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(1, mp_context=context)
+        self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_prepare_process)
 
     def start(self, at: Nanoseconds) -> bool:
         """Start a retraining; return False if the last one still runs."""
@@ -113,8 +121,9 @@ class LiveModels:
         ]
 
     def close(self) -> None:
-        """Stop the process of the retraining."""
-        with suppress(OSError):
-            for process in list(getattr(self._pool, "_processes", {}).values()):
-                process.terminate()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Stop the process of the retraining, and wait until it has ended."""
+        if self._running is not None:
+            with suppress(OSError):
+                for process in list(getattr(self._pool, "_processes", {}).values()):
+                    process.terminate()
+        self._pool.shutdown(cancel_futures=True)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +69,34 @@ def test_month_is_played_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixtur
         run_live(tmp_path / "live", small)
     assert not handler.closed
     handler.close()
+
+
+_INTERRUPTED_TRAINING = """
+import sys, time
+from pathlib import Path
+from tqdm import tqdm
+from forewarn.pipelines.sandbox.live_models import LiveModels
+
+def train(begun):
+    list(tqdm(range(2)))
+    Path(begun).touch()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    models = LiveModels(Path("site.toml"))
+    models._running = models._pool.submit(train, sys.argv[1])
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+    models.close()
+"""
+
+
+def test_interrupted_training_leaves_nothing_behind(tmp_path: Path) -> None:
+    script = tmp_path / "demo.py"
+    script.write_text(_INTERRUPTED_TRAINING)
+    command = [sys.executable, str(script), str(tmp_path / "begun")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "leaked" not in ended.stderr
 
 
 def test_threads_that_step_a_stopped_clock() -> None:
