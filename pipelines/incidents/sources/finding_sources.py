@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -33,6 +33,7 @@ from forewarn.pipelines.runtime.clock import MAX_CLOCK_SKEW
 from forewarn.pipelines.runtime.progress import note
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.files.regular_files import matching_paths
+from forewarn.pipelines.storage.records.consistent_read import FileStamp
 from forewarn.response.policy.policy import Policy
 from forewarn.response.replay.fleet_history import PastFinding
 from forewarn.response.state.finding import Finding, FindingKey
@@ -156,8 +157,16 @@ def _lists(folder: Path, now: Nanoseconds) -> list[PastList]:
 
 
 def _list(day: Path) -> list[PastList]:
-    read = (read_list(path, {}) for path in matching_paths(day, "at_risk.parquet"))
+    paths = matching_paths(day, "at_risk.parquet")
+    read = (_unchanged_list(path, FileStamp.from_path(path)) for path in paths)
     return [past for past in read if past is not None]
+
+
+@lru_cache(maxsize=64)  # every round of the loop reads the lists of the last days
+def _unchanged_list(path: Path, stamp: FileStamp) -> PastList | None:
+    """Read a list, once for all rounds while its file stays the same."""
+    del stamp  # part of the key
+    return read_list(path, {})
 
 
 def _findings(past: PastList) -> list[Finding]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from forewarn.features.telemetry.telemetry_tables import build_table
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.loop.response_site import ResponseSite
 from forewarn.pipelines.incidents.replay.policy_file import load_policy
+from forewarn.pipelines.incidents.sources import finding_sources
 from forewarn.pipelines.incidents.sources.event_findings import (
     event_findings,
     known_over_time,
@@ -22,6 +24,7 @@ from forewarn.pipelines.incidents.sources.finding_sources import (
     GatheredFindings,
     gather_findings,
 )
+from forewarn.pipelines.incidents.sources.list_findings import PastList, read_list
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.state.finding import Finding
 from forewarn.response.state.step import Step
@@ -226,6 +229,28 @@ def test_list_without_flags_counts_as_list(tmp_path: Path) -> None:
     _list(tmp_path, 0, [False, False])
     gathered = _gather(site, NOW)
     assert (gathered.last_list, gathered.list_lengths) == (NOW, (2, 0, 0))
+
+
+def test_list_is_read_once_until_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, read = _site(tmp_path), list[Path]()
+
+    def read_noted(path: Path, machine_of: Mapping[str, str]) -> PastList | None:
+        read.append(path)
+        return read_list(path, machine_of)
+
+    monkeypatch.setattr(finding_sources, "read_list", read_noted)
+    _list(tmp_path, 1, [True])
+    _list(tmp_path, 0, [True, False])
+    for _ in range(3):
+        assert _gather(site, NOW).list_lengths == (1, 1)
+    assert len(read) == 2
+    (newest,) = (tmp_path / "lists").glob(f"date={format_iso(NOW)[:10]}")
+    shutil.rmtree(newest)
+    _list(tmp_path, 0, [True, True])
+    assert _gather(site, NOW).list_lengths == (1, 2)
+    assert len(read) == 3
 
 
 @pytest.mark.parametrize(
