@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import compress
@@ -83,6 +83,8 @@ class RecordsQuery:
         Only GPUs of the slices [first, last) of `MAX_SLICES`.
     texts : tuple of str, optional
         The text columns to read instead of all of them.
+    serials : set of str, optional
+        Only these GPUs.
     """
 
     name: str
@@ -93,6 +95,7 @@ class RecordsQuery:
     end: int | None = None
     slices: tuple[int, int] = (0, MAX_SLICES)
     texts: tuple[str, ...] | None = None
+    serials: Set[str] | None = None
 
     @property
     def span(self) -> tuple[int | None, int | None]:
@@ -108,7 +111,9 @@ class RecordsQuery:
         return tuple(dict.fromkeys((*needed, *(name for name in optional if name in present))))
 
     def filter_keys(self, keys: Keys) -> Keys:
-        """Return the keys without the rows of GPUs outside the requested slices."""
+        """Return the keys without the rows of GPUs that are not requested."""
+        if self.serials is not None:
+            keys = keys.of_serials(self.serials)
         return keys if self.slices == (0, MAX_SLICES) else keys.in_slices(*self.slices)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -131,7 +131,13 @@ class Keys:
     def in_slices(self, first: int, last: int) -> Keys:
         """Return the keys without the rows of GPUs outside the slices [first, last)."""
         slices = assign_slices(self.serial.texts)
-        inside = (slices >= first) & (slices < last)
+        return self._of_gpus((slices >= first) & (slices < last))
+
+    def of_serials(self, serials: Set[str]) -> Keys:
+        """Return the keys without the rows of other GPUs."""
+        return self._of_gpus(np.array([text in serials for text in self.serial.texts], np.bool_))
+
+    def _of_gpus(self, inside: BoolArray) -> Keys:
         if inside.all():
             return self
         keep = self.keep & np.append(inside, False)[self.serial.codes]

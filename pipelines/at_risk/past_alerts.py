@@ -18,7 +18,7 @@ from forewarn.evaluation.prediction.metrics.calibration_monitor import (
 from forewarn.evaluation.prediction.metrics.daily_list import raise_alerts
 from forewarn.features.prediction.instances import UNKNOWN, label_instances
 from forewarn.features.records.fleet_timeline import Timeline, build_timeline
-from forewarn.features.records.record_table import FeatureKinds
+from forewarn.features.records.record_table import FeatureKinds, NoRecordsError
 from forewarn.features.time_units import DAY, Nanoseconds
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.storage.records.parquet_files import read_parquet
@@ -67,8 +67,11 @@ def past_calibration(
     if rows is None or not len(rows):
         return None
     keys = replace(store, kinds=FeatureKinds(), groups=())
-    since = int(rows["end"].min()) - horizon
-    records, failures = keys.read_known(since, at)
+    since, listed = int(rows["end"].min()) - horizon, set(rows["gpu_serial"].astype(str))
+    try:
+        records, failures = keys.read_known(since, at, serials=listed)
+    except NoRecordsError:  # the listed GPUs are gone, and no outcome is known
+        records, failures = keys.read_known(since, at)
     timeline, first = build_timeline(records, failures), _last_change(rows)
     old, new = rows[rows["list"] < first], rows[rows["list"] >= first]
     before, after = (

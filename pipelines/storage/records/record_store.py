@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -206,7 +206,11 @@ class RecordStore:
         return self.with_out_of_service(read_consistent(read))
 
     def read_known(
-        self, start: int | None = None, end: int | None = None
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        serials: Set[str] | None = None,
     ) -> tuple[Records, Failures]:
         """Read what was known at `end`: the records of [start, end), and all failures.
 
@@ -214,6 +218,8 @@ class RecordStore:
         ----------
         start, end : int, optional
             Nanoseconds since 1970 UTC.
+        serials : set of str, optional
+            Only these GPUs.
 
         Returns
         -------
@@ -227,8 +233,12 @@ class RecordStore:
         RecordsError
             As `read`.
         """
-        files = partial(self._sources, start, end, with_older=True)
-        return read_consistent(lambda: self._read_known(files(), end))
+
+        def read() -> tuple[Records, Failures]:
+            sources, older, query = self._sources(start, end, with_older=True)
+            return self._read_known((sources, older, replace(query, serials=serials)), end)
+
+        return read_consistent(read)
 
     def _read_known(self, files: _Files, end: int | None) -> tuple[Records, Failures]:
         sources, older, query = files

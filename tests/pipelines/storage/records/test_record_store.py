@@ -13,7 +13,12 @@ import pytest
 
 from forewarn.features.records.failures import NEVER, Failures
 from forewarn.features.records.fleet_slices import assign_slices
-from forewarn.features.records.record_table import FeatureKinds, Records, RecordsError
+from forewarn.features.records.record_table import (
+    FeatureKinds,
+    NoRecordsError,
+    Records,
+    RecordsError,
+)
 from forewarn.features.time_units import HOUR
 from forewarn.pipelines.storage.files.atomic_files import replacing
 from forewarn.pipelines.storage.records.parquet_files import open_parquet
@@ -408,6 +413,24 @@ def test_failures_of_absent_gpus_are_dropped(tmp_path: Path) -> None:
     records, known = store.read_known(at(50), at(72))
     assert records.serials == ("A", "C")
     assert told(known, records) == RECORDED[1:]
+
+
+@pytest.mark.parametrize("serials", [{"A", "C"}, {"B"}, {"C", "unknown"}])
+def test_chosen_gpus_are_read_as_with_all_others(folder: Path, serials: set[str]) -> None:
+    store = store_of(folder)
+    everything, all_failures = store.read_known(at(20), at(72))
+    chosen, failures = store.read_known(at(20), at(72), serials=serials)
+    assert chosen.serials == tuple(sorted(serials & {*SERIALS}))
+    rows = np.isin(np.array(everything.serials)[everything.gpu], sorted(serials))
+    np.testing.assert_array_equal(chosen.time, everything.time[rows])
+    np.testing.assert_array_equal(chosen.failed, everything.failed[rows])
+    expected = [row for row in told(all_failures, everything) if row[0] in serials]
+    assert told(failures, chosen) == expected
+
+
+def test_chosen_gpus_without_records_are_no_records(folder: Path) -> None:
+    with pytest.raises(NoRecordsError, match="no row"):
+        store_of(folder).read_known(at(20), at(72), serials={"unknown"})
 
 
 def test_failure_keeps_start_before_span(folder: Path) -> None:
