@@ -75,3 +75,14 @@ class Decision:
     propensity: float | None = None
     control: bool = False
     blocked_by: BlockerKind | None = field(default=None, compare=False)
+
+    def repeats(self, earlier: Decision) -> bool:
+        """Tell whether an earlier decision about the incident differs in nothing but times."""
+        return self._content() == earlier._content()
+
+    def _content(self) -> tuple[object, ...]:
+        return (
+            *(self.ruling, self.step, self.mode, self.severity, self.reason),
+            *(frozenset(self.findings), self.policy_version, self.model_version),
+            *(self.who, self.propensity, self.control),
+        )

@@ -149,10 +149,10 @@ class ActionLedger:
         with self.database.reading() as connection:
             return action_rows.tracked_actions(connection)
 
-    def recent_actions(self, since: Nanoseconds) -> list[Action]:
-        """Return the actions that changed since a time, oldest first."""
+    def recent_actions(self, since: Nanoseconds, *, with_open: bool = False) -> list[Action]:
+        """Return the actions that changed since a time, optionally all open ones, oldest first."""
         with self.database.reading() as connection:
-            return action_rows.recent(connection, since)
+            return action_rows.recent(connection, since, with_open=with_open)
 
     def action(self, number: int) -> Action | None:
         """Return an action by its number."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.database import LedgerDatabase
@@ -61,12 +62,13 @@ class Audit:
         with self.database.writing() as connection:
             add_note(connection, now=now, who=who, act=act, target=target, detail=detail)
 
-    def last_note(self, act: str, target: str) -> str:
-        """Return the detail of the last note on an act and its target; empty if there is none."""
-        same = (notes.c.act == act) & (notes.c.target == target)
-        query = select(notes.c.detail).where(same).order_by(notes.c.id.desc()).limit(1)
+    def last_notes(self, act: str, targets: Collection[str]) -> dict[str, str]:
+        """Return the detail of the last note on an act, of each target that has any."""
+        same = (notes.c.act == act) & notes.c.target.in_(targets)
+        newest = select(func.max(notes.c.id)).where(same).group_by(notes.c.target)
+        query = select(notes.c.target, notes.c.detail).where(notes.c.id.in_(newest))
         with self.database.reading() as connection:
-            return str(connection.scalar(query) or "")
+            return {str(row.target): str(row.detail or "") for row in connection.execute(query)}
 
     def notes(self, limit: int = 100) -> list[AuditNote]:
         """Return the last notes, newest first."""

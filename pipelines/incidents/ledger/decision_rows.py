@@ -38,7 +38,7 @@ class ApprovalError(InputError):
 def add(connection: Connection, decision: Decision) -> bool:
     """Add a decision if it or its reason differs from the last one."""
     last = last_decisions(connection, [decision.incident]).get(decision.incident)
-    if last is not None and _comparable(last) == _comparable(decision):
+    if last is not None and decision.repeats(last):
         return False
     connection.execute(
         insert(decisions).values(
@@ -60,15 +60,6 @@ def add(connection: Connection, decision: Decision) -> bool:
         )
     )
     return True
-
-
-def _comparable(decision: Decision) -> tuple[object, ...]:
-    """Return the fields that distinguish decisions; times are not among them."""
-    return (
-        *(decision.ruling, decision.step, decision.mode, decision.severity, decision.reason),
-        *(frozenset(decision.findings), decision.policy_version, decision.model_version),
-        *(decision.who, decision.propensity, decision.control),
-    )
 
 
 def last_decisions(connection: Connection, incidents: Sequence[int]) -> dict[int, Decision]:

@@ -138,6 +138,8 @@ class Ledger(ActionLedger, BlockLedger, Audit):
         Findings that cannot be stored, or contradict a known one, are left out with a note.
         """
         storable = _storable(findings, _note_rejected)
+        if not storable:
+            return []
         with self.database.reading() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
         counted = deduplicate_findings(storable, *known)
@@ -175,6 +177,8 @@ class Ledger(ActionLedger, BlockLedger, Audit):
             If `refuse` raises it; then nothing is recorded.
         """
         storable = _storable(findings, refuse)
+        if not (storable or read_up_to):
+            return RecordedCounts(new=0, repeated=0)
         with self.database.writing() as connection:
             known = known_findings(connection, [finding.key for finding in storable])
             counted = deduplicate_findings(storable, *known)
@@ -220,6 +224,8 @@ class Ledger(ActionLedger, BlockLedger, Audit):
 
     def incidents_of(self, actions: Sequence[Action]) -> dict[int, Incident]:
         """Return the incidents of actions, by number."""
+        if not actions:
+            return {}
         numbers = sorted({action.incident for action in actions})
         return {incident.id: incident for incident in self.by_number(numbers)}
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from forewarn.features.time_units import Nanoseconds
+from forewarn.pipelines.incidents.ledger.chunks import chunks
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.ledger_tables import services
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
@@ -44,15 +45,30 @@ def record_service(
     now : int
     """
     gap = before is None or now - before > longest
+    seen = {machine.name: (not machine.impaired, bool(machine.jobs)) for machine in machines}
     with ledger.database.writing() as connection:
-        for machine in machines:
-            seen = (not machine.impaired, bool(machine.jobs))
-            query = select(services).where(services.c.machine == machine.name)
-            last = connection.execute(query.order_by(services.c.at.desc()).limit(1)).first()
-            if last is not None and _is_unchanged(last, seen, now, gap=gap):
-                continue
-            row = {"machine": machine.name, "at": now, "before": now if before is None else before}
-            connection.execute(insert(services).values(**row, in_service=seen[0], busy=seen[1]))
+        last = _last_rows(connection, list(seen))
+        rows = [
+            {"machine": name, "at": now, "before": now if before is None else before}
+            | {"in_service": in_service, "busy": busy}
+            for name, (in_service, busy) in seen.items()
+            if name not in last or not _is_unchanged(last[name], (in_service, busy), now, gap=gap)
+        ]
+        if rows:
+            connection.execute(insert(services), rows)
+
+
+def _last_rows(connection: Connection, machines: Sequence[str]) -> dict[str, Row[Any]]:
+    """Return the newest row of each machine that has any."""
+    rows: dict[str, Row[Any]] = {}
+    for chunk in chunks(machines):
+        newest = select(services.c.machine, func.max(services.c.at).label("at"))
+        newest_at = newest.where(services.c.machine.in_(chunk)).group_by(services.c.machine)
+        last = newest_at.subquery()
+        same = (services.c.machine == last.c.machine) & (services.c.at == last.c.at)
+        selected = connection.execute(select(services).join(last, same)).all()
+        rows |= {row.machine: row for row in selected}
+    return rows
 
 
 def _is_unchanged(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, gap: bool) -> bool:
@@ -62,20 +78,29 @@ def _is_unchanged(last: Row[Any], seen: tuple[bool, bool], now: Nanoseconds, *, 
     return last.at >= now or (not gap and seen == (last.in_service, last.busy))
 
 
-def read_service(ledger: Ledger, machine: str, *, until: Nanoseconds) -> list[ServiceSpan]:
-    """Return the service spans of a machine, oldest first; unobserved time is in no span.
+def read_service(
+    ledger: Ledger, machines: Iterable[str], *, until: Nanoseconds
+) -> dict[str, list[ServiceSpan]]:
+    """Return the service spans of each machine, oldest first; unobserved time is in no span.
 
     Parameters
     ----------
     ledger : Ledger
-    machine : str
+    machines : iterable of str
     until : int
         Time of the last observation, nanoseconds since 1970 UTC.
     """
-    query = select(services).where(services.c.machine == machine).order_by(services.c.at)
+    names, rows = list(dict.fromkeys(machines)), defaultdict[str, list[Row[Any]]](list)
     with ledger.database.reading() as connection:
-        selected = connection.execute(query).all()
-        rows = [row for row, _ in iter_readable(connection, services, selected, tuple)]
+        for chunk in chunks(names):
+            query = select(services).where(services.c.machine.in_(chunk)).order_by(services.c.at)
+            selected = connection.execute(query).all()
+            for row, _ in iter_readable(connection, services, selected, tuple):
+                rows[row.machine].append(row)
+    return {name: _spans(rows[name], until) for name in names}
+
+
+def _spans(rows: Sequence[Row[Any]], until: Nanoseconds) -> list[ServiceSpan]:
     spans = [
         ServiceSpan(row.at, max(row.at, after.before), row.in_service, row.busy)
         for row, after in pairwise(rows)
@@ -103,8 +128,8 @@ def returned_to_service(
     for incident in incidents:
         for finding in filter(is_external_drain, incident.findings):
             drains[finding.machine].append(finding)
+    service = read_service(ledger, drains, until=now)
     ends = {
-        name: returned_to_service_at(external, read_service(ledger, name, until=now))
-        for name, external in drains.items()
+        name: returned_to_service_at(external, service[name]) for name, external in drains.items()
     }
     return {name: end for name, end in ends.items() if end is not None}

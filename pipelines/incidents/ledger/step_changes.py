@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.response.follow_up.step_progress import StepChange, StepEvent, parse_change
@@ -25,10 +27,10 @@ def record_change(ledger: Ledger, action: Action, change: StepChange) -> Action 
     return ledger.advance(action, action.state, now=change.at, who=_WHO, detail=change.text)
 
 
-def read_requests(ledger: Ledger) -> dict[int, StepChange]:
+def read_requests(ledger: Ledger, open_actions: Iterable[Action]) -> dict[int, StepChange]:
     """Return what a person was asked to do, by action, where nothing has happened since."""
-    actions = [action for action in ledger.open_actions() if action.step in REMEDIES]
-    changes = {action.id: read_changes(ledger, action.id) for action in actions}
+    remedies = [action.id for action in open_actions if action.step in REMEDIES]
+    changes = {number: read_changes(ledger, number) for number in remedies}
     return {
         number: rows[-1]
         for number, rows in changes.items()

@@ -50,13 +50,15 @@ class BlockRunner:
         A block is in the ledger before the scheduler is called. The call is made again until the
         scheduler shows the machine among those that the job excludes, which changes nothing twice.
         """
-        for block in self.ledger.open_blocks():
+        open_blocks = self.ledger.open_blocks()
+        for block in open_blocks:
             try:
                 self._advance(block, self.driver.exclusions(block.job))
             except DriverError as error:
                 note(f"block {block.id} of {block.machine} for job {block.job}: {error}")
         states = (BlockState.ACTIVE, BlockState.HOLDING)
-        return [block for block in self.ledger.open_blocks() if block.state in states]
+        advanced = self.ledger.open_blocks() if open_blocks else []
+        return [block for block in advanced if block.state in states]
 
     def _advance(self, block: JobBlock, job: JobExclusions | None) -> None:
         now = self.situation.now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forewarn.features.time_units import SECOND, Nanoseconds
@@ -13,7 +13,6 @@ from forewarn.pipelines.incidents.ledger.ledger_entries import (
     CHECK_PASSED,
     ActionChange,
 )
-from forewarn.pipelines.incidents.ledger.service_log import read_service
 from forewarn.pipelines.incidents.ledger.step_changes import read_changes
 from forewarn.pipelines.incidents.loop.check_process import start_check
 from forewarn.pipelines.incidents.loop.detached_process import AwaitedCommand
@@ -21,7 +20,12 @@ from forewarn.pipelines.incidents.loop.site_check import SiteCheck
 from forewarn.pipelines.incidents.repairs.repair_events import read_repair_cases
 from forewarn.pipelines.incidents.schedulers.driver import Driver, DriverError
 from forewarn.pipelines.runtime.progress import note
-from forewarn.response.follow_up.outcome_assessment import GroundTruth, assess_outcome, can_close
+from forewarn.response.follow_up.outcome_assessment import (
+    GroundTruth,
+    ServiceSpan,
+    assess_outcome,
+    can_close,
+)
 from forewarn.response.follow_up.release import CheckVerdict, ReleaseMethod, decide_release
 from forewarn.response.follow_up.step_progress import succeeded_at
 from forewarn.response.repair.repeat_offenders import offender_text
@@ -159,15 +163,15 @@ class IncidentCloser:
         self,
         incident: Incident,
         ground_truth: Mapping[str, list[GroundTruth]],
+        service: Sequence[ServiceSpan],
         *,
-        seen_until: Nanoseconds,
         now: Nanoseconds,
     ) -> None:
         """Record the outcome of an incident and close it, once the outcome is known."""
         assessment = assess_outcome(
             incident,
             ground_truth=ground_truth.get(incident.machine, []),
-            service=read_service(self.ledger, incident.machine, until=seen_until),
+            service=service,
             settings=self.settings,
             now=now,
         )

@@ -47,8 +47,9 @@ class LoopAlerts:
         now : int
             Nanoseconds since 1970 UTC.
         """
+        last = self.ledger.last_notes(_ACT, troubles) if troubles else {}
         for subject, text in troubles.items():
-            if text == self.ledger.last_note(_ACT, subject):
+            if text == last.get(subject, ""):
                 continue
             if text:
                 self.warn("respond", text)

@@ -12,7 +12,11 @@ from forewarn.pipelines.incidents.learning.label_tables import write_ledger_labe
 from forewarn.pipelines.incidents.ledger.action_ledger import LIMIT_LOOKBACK
 from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.ledger.recovery_log import record_events
-from forewarn.pipelines.incidents.ledger.service_log import record_service, returned_to_service
+from forewarn.pipelines.incidents.ledger.service_log import (
+    read_service,
+    record_service,
+    returned_to_service,
+)
 from forewarn.pipelines.incidents.ledger.step_changes import read_requests, request_text
 from forewarn.pipelines.incidents.loop.action_executor import (
     apply_transitions,
@@ -164,9 +168,9 @@ class Responder:
         ]
         self.ledger.record_findings(self.ledger.new_findings(external), now=now)
         self._follow(fleet, clocks)
-        self._merge_shared(fleet, now)
-        self._record_service(fleet, now)
-        incidents = sorted(self.ledger.open_incidents(), key=partial(urgency, policy=self.policy))
+        open_incidents = self._merge_shared(fleet, now)
+        self._record_service(fleet, open_incidents, now)
+        incidents = sorted(open_incidents, key=partial(urgency, policy=self.policy))
         situation = self._situation(fleet, incidents, gathered, clocks)
         self._hold_machines(incidents, situation)
         decided = self._decide(incidents, self._with_steps(situation))
@@ -326,9 +330,7 @@ class Responder:
 
     def _recent(self, now: Nanoseconds) -> list[Action]:
         """Return open actions, and those changed within the time that limits consider."""
-        recent = self.ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
-        actions = {action.id: action for action in (*recent, *self.ledger.open_actions())}
-        return [actions[number] for number in sorted(actions)]
+        return self.ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK), with_open=True)
 
     # --- following up actions ---------------------------------------------------------------------
 
@@ -370,7 +372,7 @@ class Responder:
         if self.driver is None:
             return situation
         StepRunner(self.ledger, situation, self.driver).advance()
-        requests = read_requests(self.ledger)
+        requests = read_requests(self.ledger, self.ledger.open_actions())
         alerts = {f"action {number}": request.detail for number, request in requests.items()}
         self._raise(alerts, situation.now)
         texts = {number: request_text(request) for number, request in requests.items()}
@@ -385,7 +387,8 @@ class Responder:
         for block in verdict_blocks(pairs, situation.fleet):
             self.ledger.add_block(block, repeat=False)
         blocks = BlockRunner(self.ledger, self.driver, situation).advance()
-        notices = job_notices(pairs, self.ledger.open_actions(), blocks, situation)
+        open_actions = [action for action in situation.recent if action.open]
+        notices = job_notices(pairs, open_actions, blocks, situation)
         if self.site.notices is not None:
             write_notices(self.site.notices, notices)
             jobs = {job for machine in situation.fleet.values() for job in machine.jobs}
@@ -400,11 +403,12 @@ class Responder:
         saved = CheckpointSaved(situation.now, step)
         record_events(self.ledger, job, [saved], who=job)
 
-    def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> None:
-        """Merge incidents of one event on many machines into a shared incident."""
+    def _merge_shared(self, fleet: Fleet, now: Nanoseconds) -> list[Incident]:
+        """Merge incidents of one event on many machines; return the open ones after that."""
         machines = {machine.name: machine for machine in fleet.machines}
         incidents = self.ledger.open_incidents()
-        for event in shared_incidents(incidents, machines, settings=self.site.core, now=now):
+        events = shared_incidents(incidents, machines, settings=self.site.core, now=now)
+        for event in events:
             self.ledger.share(
                 [*([event.into] if event.into else []), *event.incidents],
                 shared=event.shared,
@@ -412,15 +416,15 @@ class Responder:
                 now=now,
                 why=event.why,
             )
+        return self.ledger.open_incidents() if events else incidents
 
-    def _record_service(self, fleet: Fleet, now: Nanoseconds) -> None:
+    def _record_service(
+        self, fleet: Fleet, incidents: Sequence[Incident], now: Nanoseconds
+    ) -> None:
         """Record which machines with open incidents are in service."""
         if self.driver is None:
             return
-        before, names = (
-            self.ledger.last_heartbeat("loop"),
-            group_by_machine(self.ledger.open_incidents()),
-        )
+        before, names = self.ledger.last_heartbeat("loop"), group_by_machine(incidents)
         seen = [machine for machine in fleet.machines if machine.name in names]
         longest = self.site.core.max_unseen
         record_service(self.ledger, seen, before=before, longest=longest, now=now)
@@ -431,13 +435,16 @@ class Responder:
         settings = self.site.core
         closer = IncidentCloser(self.ledger, self.driver, self.site.check(), settings)
         actions = self.ledger.open_actions()
-        acted = self.ledger.incidents_of(actions)
+        acted = {incident.id: incident for incident in incidents}
+        acted |= self.ledger.incidents_of([a for a in actions if a.incident not in acted])
         for action in actions:
             if action.incident in acted:
                 closer.release(action, acted[action.incident], now)
         ground_truth = read_ground_truth(self.site.failures, incidents)
+        machines = {incident.machine for incident in incidents}
+        service = read_service(self.ledger, machines, until=now)
         for incident in incidents:
-            closer.close(incident, ground_truth, seen_until=now, now=now)
+            closer.close(incident, ground_truth, service[incident.machine], now=now)
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -448,7 +455,9 @@ class Responder:
             decision = decide_manual_drain(incident, situation) or decide(incident, situation)
             if decision.ruling is Ruling.ACT and self._has_ended(incident):
                 continue
-            new = self.ledger.decide(decision)
+            # Most decisions repeat the last one: those need no writing transaction.
+            last = incident.decision
+            new = not (last and decision.repeats(last)) and self.ledger.decide(decision)
             if decision.ruling is Ruling.ACT and self.driver is not None:
                 blocked = self._act(incident, decision, situation)
                 if blocked is not None:
@@ -461,10 +470,11 @@ class Responder:
 
     def _measure(self, situation: Situation, decided: Sequence[LoopDecision]) -> None:
         """Set the metrics of the machines, which only the scheduler knows."""
-        open_actions, now = self.ledger.open_actions(), situation.now
+        recent, now = self._recent(situation.now), situation.now
+        open_actions = [action for action in recent if action.open]
         machines = list(situation.fleet.values())
         set_machines(self.metrics, machines, self.site.pools, open_actions=open_actions, now=now)
-        used = limit_use(self.site.pools, machines, self._recent(now), now)
+        used = limit_use(self.site.pools, machines, recent, now)
         self.metrics.replace(LIMIT_USED, used)
         pairs = [(item.incident, item.decision) for item in decided]
         new = [pair for pair, item in zip(pairs, decided, strict=True) if item.new]

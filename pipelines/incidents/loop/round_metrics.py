@@ -125,7 +125,7 @@ def set_waits(
     ledger: Ledger,
     fleet: Mapping[str, Machine],
     *,
-    open_actions: Iterable[Action],
+    open_actions: Sequence[Action],
     now: Nanoseconds,
 ) -> None:
     """Set certain damage in service, and how long steps wait for a person."""
@@ -164,11 +164,11 @@ def _proposals(
 
 
 def _requests(
-    ledger: Ledger, open_actions: Iterable[Action]
+    ledger: Ledger, open_actions: Sequence[Action]
 ) -> Iterator[tuple[str, str, Nanoseconds]]:
     """Yield pool, step and start of each request to a person about a drained machine."""
     pools = {action.id: action.pool for action in open_actions}
-    for number, request in read_requests(ledger).items():
+    for number, request in read_requests(ledger, open_actions).items():
         yield pools.get(number, ""), str(request.step), request.at
 
 

@@ -28,8 +28,8 @@ def read_unknown_marks(
     now : int
         Nanoseconds since 1970 UTC.
     """
-    recent = ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK))
-    actions = {action.id: action for action in (*recent, *ledger.open_actions())}
+    recent = ledger.recent_actions(Nanoseconds(now - LIMIT_LOOKBACK), with_open=True)
+    actions = {action.id: action for action in recent}
     numbers = {number for machine in machines for number in machine.actions}
     older = [ledger.action(number) for number in sorted(numbers - actions.keys())]
     return find_unknown_marks(machines, [*actions.values(), *filter(None, older)])

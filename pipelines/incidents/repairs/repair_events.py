@@ -86,12 +86,13 @@ def _incident_events(ledger: Ledger, incident: Incident, now: Nanoseconds) -> It
     for action in isolations:
         yield from _action_events(incident, action, ledger.action_states(action.id))
     drains = [finding for finding in incident.findings if is_external_drain(finding)]
+    service = read_service(ledger, {drain.machine for drain in drains}, until=now)
     for drain in drains:
         event = RepairEvent(
             drain.at, drain.machine, RepairStage.DRAINED, incident.id, who="scheduler"
         )
         yield event
-        ended = returned_to_service_at([drain], read_service(ledger, drain.machine, until=now))
+        ended = returned_to_service_at([drain], service[drain.machine])
         if ended is not None:
             yield RepairEvent(
                 ended, drain.machine, RepairStage.RETURNED, incident.id, who="scheduler"

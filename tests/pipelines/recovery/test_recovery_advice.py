@@ -147,7 +147,9 @@ def test_job_without_a_retry_stops_and_tells_a_person_once(
         assert (line["state"], line["rung"], line["reason"]) == ("stop", None, words)
         assert not line["recorded"]
     with ResponseSite.from_config(config).ledger() as ledger:
-        assert ledger.last_note("alert", "recovery of job 42") == f"job 42 stops: {words}"
+        subject = "recovery of job 42"
+        last = ledger.last_notes("alert", [subject, "another"])
+        assert last == {subject: f"job 42 stops: {words}"}
         assert [note.act for note in ledger.notes()].count("alert") == 1
     options = ("--config", str(config), "--at", "2026-03-01T11:00")
     assert main(["advise", "recovery", "--job", str(job), "--runs", str(runs), *options]) == 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 from tests.pipelines.incidents.memory_driver import MemoryDriver
 
 from forewarn.features.time_units import DAY, HOUR, MINUTE, SECOND, Nanoseconds
@@ -458,3 +459,29 @@ def test_alert_is_raised_once_until_it_ends(rig: Rig) -> None:
     assert call() == []
     lists.mkdir()
     assert call() == ["no list so far"]
+
+
+def count_statements(rig: Rig) -> int:
+    """Return the statements to the database in one round."""
+    statements = list[str]()
+
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    engine = rig.ledger.database.engine
+    event.listen(engine, "before_cursor_execute", count)
+    rig.once(5)
+    event.remove(engine, "before_cursor_execute", count)
+    return len(statements)
+
+
+def test_statements_of_a_quiet_round_do_not_grow_with_incidents(tmp_path: Path) -> None:
+    rig = make_rig(tmp_path, "observe")
+    with rig.ledger:
+        rig.report("xid 79")
+        rig.once(5)
+        with_one_incident = count_statements(rig)
+        for machine, cause in (("m1", "xid 48"), ("m5", "xid 95"), ("m6", "likely to fail")):
+            rig.report(cause, machine)
+        assert len(rig.once(5)) == 4
+        assert count_statements(rig) == with_one_incident
