@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from forewarn.features.time_units import Nanoseconds
@@ -36,7 +36,28 @@ __all__ = [
 ]
 
 MAX_INT32 = 2**31 - 1  # columns that count GPUs and jobs
-_ENDED = sorted(state.value for state in ENDED_STATES)
+
+
+def _newest_state() -> Select[Any]:
+    """Return the statement for all actions in their newest state, oldest first."""
+    newest = select(func.max(states.c.version)).where(states.c.action == actions.c.id)
+    version = newest.correlate(actions).scalar_subquery()
+    columns = (states.c.state, states.c.version, states.c.at.label("changed_at"))
+    same = (states.c.action == actions.c.id) & (states.c.version == version)
+    return select(actions, *columns).outerjoin(states, same).order_by(actions.c.id)
+
+
+def _never_ended() -> ColumnElement[bool]:
+    """Return the condition for open actions: an ended one never reopens."""
+    ended = select(states.c.action).where(
+        states.c.state.in_(sorted(state.value for state in ENDED_STATES)),
+        states.c.action == actions.c.id,
+    )
+    return ~ended.correlate(actions).exists()
+
+
+# To build a statement takes as long as to run it: pages and rounds run these many times.
+_ACTIONS, _IS_OPEN = _newest_state(), _never_ended()
 
 
 def add(connection: Connection, intended: Action, *, who: str) -> Action:
@@ -115,20 +136,7 @@ def advance(
 
 def _select_actions(connection: Connection, condition: ColumnElement[bool]) -> list[Action]:
     """Return the actions that match a condition in their newest state, oldest first."""
-    newest = (
-        select(func.max(states.c.version))
-        .where(states.c.action == actions.c.id)
-        .correlate(actions)
-        .scalar_subquery()
-    )
-    columns = (states.c.state, states.c.version, states.c.at.label("changed_at"))
-    query = (
-        select(actions, *columns)
-        .outerjoin(states, (states.c.action == actions.c.id) & (states.c.version == newest))
-        .where(condition)
-        .order_by(actions.c.id)
-    )
-    rows = connection.execute(query).all()
+    rows = connection.execute(_ACTIONS.where(condition)).all()
     return [action for _, action in iter_readable(connection, actions, rows, _parse_action)]
 
 
@@ -158,19 +166,13 @@ def _parse_action(row: Row[Any]) -> Action:
     )
 
 
-def _is_open() -> ColumnElement[bool]:
-    # An ended action never reopens: one such change is sufficient.
-    ended = select(states.c.action).where(states.c.state.in_(_ENDED))
-    return ~ended.where(states.c.action == actions.c.id).correlate(actions).exists()
-
-
 def _changed_since(since: Nanoseconds) -> ColumnElement[bool]:
     return actions.c.id.in_(select(states.c.action).where(states.c.at >= since))
 
 
 def open_actions(connection: Connection, machine: str | None = None) -> list[Action]:
     """Return the actions that have not ended, of all machines or of one, oldest first."""
-    condition = _is_open()
+    condition = _IS_OPEN
     if machine is not None:
         condition &= actions.c.machine == machine
     return _select_actions(connection, condition)
@@ -186,7 +188,7 @@ def tracked_actions(connection: Connection) -> list[TrackedAction]:
 
 
 def _belongs_to_open_action() -> ColumnElement[bool]:
-    return states.c.action.in_(select(actions.c.id).where(_is_open()))
+    return states.c.action.in_(select(actions.c.id).where(_IS_OPEN))
 
 
 def _track(action: Action, rows: Sequence[Row[Any]]) -> TrackedAction:
@@ -199,7 +201,7 @@ def _track(action: Action, rows: Sequence[Row[Any]]) -> TrackedAction:
 def recent(connection: Connection, since: Nanoseconds, *, with_open: bool = False) -> list[Action]:
     """Return the actions that changed since a time, optionally with all open ones, oldest first."""
     condition = _changed_since(since)
-    return _select_actions(connection, or_(condition, _is_open()) if with_open else condition)
+    return _select_actions(connection, or_(condition, _IS_OPEN) if with_open else condition)
 
 
 def action(connection: Connection, number: int) -> Action | None:

@@ -44,7 +44,7 @@ class IncidentHead(NamedTuple):
     ruling: Ruling | None
     step: Step | None
     reason: str
-    acknowledged: bool
+    acknowledged: bool = False
     decided_at: Nanoseconds = Nanoseconds(0)
     approved: bool = False
     state: IncidentState = IncidentState.OPEN
@@ -62,37 +62,32 @@ class IncidentChange(NamedTuple):
 
 def heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
     """Return the heads of incidents, in the given order."""
-    known: dict[int, IncidentHead] = {}
+    taken, approved = set[int](), set[tuple[int, int]]()
     for chunk in chunks(numbers):
-        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
-        last = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
-        rows = iter_readable(connection, decisions, connection.execute(last).all(), _ruling)
-        rulings = {row.incident: ruling for row, ruling in rows}
         query = select(acknowledgements.c.incident).where(acknowledgements.c.incident.in_(chunk))
-        taken = set(connection.scalars(query))
+        taken |= set(connection.scalars(query))
         granted = select(approvals.c.incident, approvals.c.decision_at)
         granted = granted.where(approvals.c.incident.in_(chunk))
-        approved = {(row.incident, row.decision_at) for row in connection.execute(granted)}
-        selected = connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
-        for row, _ in iter_readable(connection, incidents, selected, tuple):
-            ruling, step, reason, at = rulings.get(row.id, (None, None, "", Nanoseconds(0)))
-            known[row.id] = IncidentHead(
-                *(row.id, row.machine, row.gpu_serial, row.shared, Nanoseconds(row.opened_at)),
-                *(ruling, step, reason, row.id in taken),
-                decided_at=at,
-                approved=(row.id, at) in approved,
-            )
-    return [known[number] for number in numbers if number in known]
+        approved |= {(row.incident, row.decision_at) for row in connection.execute(granted)}
+    return [
+        head._replace(
+            acknowledged=head.id in taken, approved=(head.id, head.decided_at) in approved
+        )
+        for head in _decided_heads(connection, numbers)
+    ]
 
 
 def ended_heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
     """Return the heads of incidents that may have ended, in the given order.
 
-    An incident that was opened without a serial has the one that its findings name.
+    What people did about them is not read. An incident that was opened without a serial has the one
+    that its findings name.
     """
+    listed = _decided_heads(connection, numbers)
+    if not listed:
+        return []
     states = states_of(connection, numbers)
     results = newest_values(connection, outcomes, lambda row: Outcome(row.outcome), numbers, None)
-    listed = heads(connection, numbers)
     serials = _serials(connection, [h.id for h in listed if not (h.gpu_serial or h.shared)])
     return [
         head._replace(
@@ -102,6 +97,25 @@ def ended_heads(connection: Connection, numbers: Sequence[int]) -> list[Incident
         )
         for head in listed
     ]
+
+
+def _decided_heads(connection: Connection, numbers: Sequence[int]) -> list[IncidentHead]:
+    """Return incidents with their last decision, in the given order."""
+    known: dict[int, IncidentHead] = {}
+    for chunk in chunks(numbers):
+        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
+        last = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
+        rows = iter_readable(connection, decisions, connection.execute(last).all(), _ruling)
+        rulings = {row.incident: ruling for row, ruling in rows}
+        selected = connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
+        for row, _ in iter_readable(connection, incidents, selected, tuple):
+            ruling, step, reason, at = rulings.get(row.id, (None, None, "", Nanoseconds(0)))
+            known[row.id] = IncidentHead(
+                *(row.id, row.machine, row.gpu_serial, row.shared, Nanoseconds(row.opened_at)),
+                *(ruling, step, reason),
+                decided_at=at,
+            )
+    return [known[number] for number in numbers if number in known]
 
 
 def _serials(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
