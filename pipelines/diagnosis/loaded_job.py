@@ -130,7 +130,7 @@ class LoadedJob:
         seen = SeenParts(
             is_progressing=any(result.is_progressing for result in judged.values()),
             unknown_error=next((e for r in judged.values() if (e := r.unknown_error)), None),
-            known_error=next((e for r in judged.values() if (e := r.known_error)), None),
+            known_error=next((r.known_error for r in judged.values() if r.known_error), None),
             has_logs="logs" in snapshot.parts,
             has_dumps="flight" in snapshot.parts,
             has_status=not snapshot.parts.keys().isdisjoint(("ras", "xpu_timer")),
