@@ -256,11 +256,11 @@ def _cuts(whole: JobRun, steps: Sequence[ReportedStep], progress: LoggedProgress
 
     Without a launcher's line, the longest silence between the two steps divides the runs.
     """
-    stated = [time for time in progress.restarts if whole.begin < time < whole.end]
-    cuts = [_Cut(time, time, time) for time in stated]
+    stated = [each for each in progress.restarts if whole.begin < each.begin < whole.end]
+    cuts = [_Cut(each.begin, each.end, each.begin) for each in stated]
     for earlier, later in pairwise(steps):
         if later.number <= earlier.number and not any(
-            earlier.time <= time <= later.time for time in stated
+            earlier.time <= each.begin <= later.time for each in stated
         ):
             marks = progress.marks
             inside = marks[bisect_right(marks, earlier.time) : bisect_left(marks, later.time)]

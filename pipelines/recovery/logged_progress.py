@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import math
 import sys
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise, starmap
 from pathlib import Path
+from typing import NamedTuple
 
 from forewarn.features.diagnosis.log_lines.line_selection import LinePurpose, LineSelection
 from forewarn.features.diagnosis.log_lines.log_matcher import LogMatcher
@@ -22,6 +24,7 @@ from forewarn.features.diagnosis.log_lines.progress_lines import (
 from forewarn.features.diagnosis.log_lines.time_marks import TimeMarks
 from forewarn.features.diagnosis.log_streams.job_streams import read_streams
 from forewarn.features.diagnosis.log_streams.line_sources import Source
+from forewarn.features.time_units import SECOND
 from forewarn.models.diagnosis.probes.log_phases import PhaseLine, logged_phases
 from forewarn.pipelines.diagnosis.parts.job_folder import JobFolder
 from forewarn.pipelines.diagnosis.parts.knowledge_base import load_patterns
@@ -30,11 +33,25 @@ from forewarn.pipelines.diagnosis.parts.log_reader import line_selector, newest_
 from forewarn.pipelines.runtime.progress import progress_bar
 from forewarn.response.recovery.job_run import LoggedSave, ReportedStep
 
-__all__ = ["LoggedProgress", "read_progress"]
+__all__ = ["LoggedProgress", "Restart", "read_progress"]
 
 _BLOCK_BYTES = 2**15
 _TAIL_BYTES = 2**16
 _EVEN_PACE_FACTOR = 1.1
+_SAME_RESTART = 2 * SECOND  # processes take longer to start
+
+
+class Restart(NamedTuple):
+    """Processes that launchers start again, each for its machine.
+
+    Attributes
+    ----------
+    begin, end : int
+        Times of the first and of the last launcher's line, in nanoseconds since 1970 UTC.
+    """
+
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +64,8 @@ class LoggedProgress:
         In order of time; of the rank that reports most. Numbers fall where the job starts again.
     saves : tuple of LoggedSave
         Checkpoints of which beginning and end are logged, in order.
-    restarts : tuple of int
-        Times at which a launcher says that it starts the processes again, in order.
+    restarts : tuple of Restart
+        In order.
     marks : tuple of int
         Times of lines of that rank, about 10 s apart, in order.
     first, last : int or None
@@ -59,7 +76,7 @@ class LoggedProgress:
 
     steps: tuple[ReportedStep, ...] = ()
     saves: tuple[LoggedSave, ...] = ()
-    restarts: tuple[int, ...] = ()
+    restarts: tuple[Restart, ...] = ()
     marks: tuple[int, ...] = ()
     first: int | None = None
     last: int | None = None
@@ -86,7 +103,7 @@ class _Reader:
     marks: list[list[int]] = field(default_factory=list)
     forms: dict[ProgressForm, None] = field(default_factory=dict)
     phases: list[PhaseLine] = field(default_factory=list)
-    restarts: set[int] = field(default_factory=set)
+    restarts: list[tuple[int, int]] = field(default_factory=list)  # time, and number of the source
 
     def read(self, source: Source, selection: LineSelection) -> None:
         """Read a source; its steps stay in the order of the sources."""
@@ -106,7 +123,7 @@ class _Reader:
             if time is None:
                 continue
             if line.pattern.attempt:
-                self.restarts.add(time)
+                self.restarts.append((time, len(self.marks)))
             elif line.pattern.phase is not None:
                 is_begin = line.pattern.phase.endswith("begins")
                 self.phases.append(PhaseLine("checkpoint", is_begin, time))
@@ -198,20 +215,45 @@ def read_progress(job: Path, *, zone: dt.tzinfo = dt.UTC) -> LoggedProgress:
         selector = line_selector(reader.matcher)
         streams = read_streams(_contents(files), folder.ranks(), selector, reader.read)
     by_rank: defaultdict[int | None, _RankProgress] = defaultdict(_RankProgress)
-    for stream, steps, marks in zip(streams.streams, reader.steps, reader.marks, strict=True):
-        by_rank[stream.rank].steps += steps
+    for stream, own, marks in zip(streams.streams, reader.steps, reader.marks, strict=True):
+        by_rank[stream.rank].steps += own
         by_rank[stream.rank].marks += marks
     chosen = max(by_rank.values(), key=lambda each: len(each.steps), default=_RankProgress())
     times = [time for marks in reader.marks for time in (marks[:1] + marks[-1:])]
+    steps = sorted(chosen.steps, key=lambda step: step.time)
     return LoggedProgress(
-        steps=tuple(sorted(chosen.steps, key=lambda step: step.time)),
+        steps=tuple(steps),
         saves=tuple(_saves(reader.phases)),
-        restarts=tuple(sorted(reader.restarts)),
+        restarts=tuple(_restarts(reader.restarts, [step.time for step in steps])),
         marks=tuple(sorted(chosen.marks)),
         first=min(times, default=None),
         last=max(times, default=None),
         ranks=streams.world or len(streams.ranks),
     )
+
+
+def _restarts(lines: Sequence[tuple[int, int]], steps: Sequence[int]) -> Iterator[Restart]:
+    """Yield the restarts: all launchers of a job restart their processes together.
+
+    A launcher that restarts once more, before any step, has failed to restart.
+
+    Parameters
+    ----------
+    lines : sequence of (int, int)
+        Time of a launcher's line, and number of its log.
+    steps : sequence of int
+        Times of steps, in order.
+    """
+    begin, last = 0, dict[int, int]()  # of the present restart, and of each log in it
+    for time, log in sorted(lines):
+        is_again = time - last.get(log, time) > _SAME_RESTART
+        if last and (is_again or bisect_left(steps, time) > bisect_left(steps, begin)):
+            yield Restart(begin, max(last.values()))
+            last.clear()
+        begin = begin if last else time
+        last[log] = time
+    if last:
+        yield Restart(begin, max(last.values()))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -162,6 +163,38 @@ def test_a_launcher_that_restarts_processes_is_a_rung_of_its_own(
     line = _lost(capsys, "--job", job, "--runs", runs)
     assert _seconds(line) == life.truth
     assert [row["rung"] for row in line["interruptions"]] == ["restart"]
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 9])
+@pytest.mark.parametrize(("retries", "is_one_log"), [(1, False), (3, False), (1, True)])
+def test_launchers_of_all_hosts_restart_the_job_once(
+    hosts: int,
+    retries: int,
+    is_one_log: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each writes a line for it, up to 8 s apart, or in one log within a second."""
+    life = _Life()
+    life.use("initialise", 20)
+    life.steps(0, 20)
+    life.use("detect", 33)
+    failed, words = (
+        life.now,
+        "[default] Worker group FAILED. 3/3 attempts left; will restart worker",
+    )
+    life.use("initialise", 40 * retries)
+    life.steps(10, 30)
+    job, _ = life.write(tmp_path)
+    for host, retry in itertools.product(range(hosts), range(retries)):
+        seconds = failed + 40 * retry + (host / 10 if is_one_log else host)
+        moment = START + dt.timedelta(seconds=seconds)
+        path = job / "logs" / ("n0" if is_one_log else f"n{host}") / "torchrun.log"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as file:
+            file.write(f"{moment:%Y-%m-%d %H:%M:%S},000 INFO {words}\n")
+    line = _lost(capsys, "--job", job, "--gpus", GPUS)
+    assert [row["rung"] for row in line["interruptions"]] == ["restart"] * retries
 
 
 def test_a_fleet_counts_jobs_without_logs_as_unknown(
