@@ -179,10 +179,8 @@ def test_launchers_of_all_hosts_restart_the_job_once(
     life.use("initialise", 20)
     life.steps(0, 20)
     life.use("detect", 33)
-    failed, words = (
-        life.now,
-        "[default] Worker group FAILED. 3/3 attempts left; will restart worker",
-    )
+    words = "[default] Worker group FAILED. 3/3 attempts left; will restart worker group"
+    failed = life.now
     life.use("initialise", 40 * retries)
     life.steps(10, 30)
     job, _ = life.write(tmp_path)
