@@ -6,6 +6,7 @@ import argparse
 import getpass
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,13 @@ def _one_case(args: argparse.Namespace, now: Nanoseconds) -> int:
         record_stage,
     )
     from forewarn.pipelines.incidents.repairs.repair_report import repair_report
+    from forewarn.pipelines.incidents.repairs.ticket_lock import hold_ticket_lock
     from forewarn.response.repair.repair_case import RepairStage
 
-    with open_site(args).ledger() as ledger:
+    with (
+        open_site(args).ledger() as ledger,
+        hold_ticket_lock(ledger.database) if args.post else nullcontext(),
+    ):
         report = repair_report(read_repair_cases(ledger, now), now, everything=True)
         case = _case(report, args.case)
         if args.ticket:

@@ -15,9 +15,12 @@ import pytest
 from tests.pipelines.incidents.messages.receivers_for_tests import HttpReceiver, http_receiver
 
 from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
 from forewarn.pipelines.incidents.messages.http_receivers import parse_secret, sign
 from forewarn.pipelines.incidents.repairs import ticket_post
+from forewarn.pipelines.incidents.repairs.ticket_lock import hold_ticket_lock
 from forewarn.pipelines.runtime import http_post
+from forewarn.pipelines.runtime.job_error import JobError
 
 KEY = "whsec_" + "a2V5" * 8
 ANSWERS: dict[str, tuple[Any, str]] = {
@@ -160,6 +163,83 @@ def test_killed_before_the_record_the_repeat_has_the_same_key(
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
     for name in ("correlation_id", "short_description"):
         assert json.loads(first.body)[name] == json.loads(second.body)[name]
+
+
+# Both processes are told that the other one is about to take the lock, or to post without one.
+POSTING_PROCESS = """
+import os, pathlib, sys
+from forewarn.pipelines.cli.main import main
+from forewarn.pipelines.incidents.repairs import ticket_lock
+hold = ticket_lock.hold_ticket_lock
+def marked(*arguments):
+    pathlib.Path(sys.argv[1], f"{os.getpid()}.ready").touch()
+    return hold(*arguments)
+ticket_lock.hold_ticket_lock = marked
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_of_two_processes_at_the_same_time_one_posts(
+    site: Path, repair: Callable[..., int], receiver: HttpReceiver, tmp_path: Path
+) -> None:
+    both = threading.Event()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set() and len(list(tmp_path.glob("*.ready"))) < 2:
+            ended.wait(0.01)
+        both.set()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    receiver.before_answer = both.wait  # the first post is unanswered until the other is there
+    words = ["--config", str(site), "--case", str(repair(0)), "--ticket", "jira", "--post"]
+    command = [sys.executable, "-c", POSTING_PROCESS, str(tmp_path), "repairs", *words]
+    processes = [
+        subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = sorted(process.communicate()[0] for process in processes)
+    ended.set()
+    watcher.join()
+    assert [process.returncode for process in processes] == [0, 0]
+    (sent,) = receiver.accepted
+    number = sent.headers["idempotency-key"]
+    assert outputs == [
+        f"case 1 has the ticket {number}; nothing was posted\n",
+        f"case 1: ticket {number}\n",
+    ]
+
+
+HOLDING_PROCESS = """
+import sys
+from forewarn.pipelines.incidents.ledger.ledger import Ledger
+from forewarn.pipelines.incidents.repairs.ticket_lock import hold_ticket_lock
+with Ledger.open(sys.argv[1]) as ledger, hold_ticket_lock(ledger.database):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_lock_ends_with_its_process(url: str) -> None:
+    command = [sys.executable, "-c", HOLDING_PROCESS, url]
+    pipe = subprocess.PIPE
+    with (
+        Ledger.open(url) as ledger,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other,
+    ):
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with (
+            pytest.raises(JobError, match="another process is posting a ticket"),
+            hold_ticket_lock(ledger.database, wait_seconds=0.0),
+        ):
+            pass
+        other.kill()
+        other.wait()
+        for _ in range(2):
+            with hold_ticket_lock(ledger.database):
+                pass
 
 
 @pytest.mark.parametrize(
