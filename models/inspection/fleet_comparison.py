@@ -37,19 +37,24 @@ class Comparison:
         Area between distribution functions, by the median of the reference.
     harmful : BoolArray of shape (n_units,)
         Whether the difference is one for the worse.
-    healthy : BoolArray of shape (n_units,)
+    healthy, outliers : BoolArray of shape (n_units,)
+        Units from which the criterion may be learned, and those among them that look otherwise.
     """
 
     references: Float64Array
     distances: Float64Array
     harmful: BoolArray
     healthy: BoolArray
+    outliers: BoolArray
 
     @property
     def tail(self) -> HealthyTail | None:
         """Return the tail of the healthy distances; None if there are too few units."""
-        healthy = self.distances[self.healthy]
-        return HealthyTail.from_distances(healthy) if len(healthy) >= MIN_UNITS else None
+        if self.healthy.sum() < MIN_UNITS:
+            return None
+        return HealthyTail.from_distances(
+            self.distances[self.healthy], self.distances[self.outliers]
+        )
 
     def beyond(self, limit: float | Float64Array) -> BoolArray:
         """Tell which units exceed a criterion, or the smallest effect if that is larger."""
@@ -81,7 +86,13 @@ def compare_levels(
         return None
     reference, distances, healthy = compared
     harm = harmful_shares(quantiles, reference, higher_is_better=higher_is_better)
-    return Comparison(np.array([np.median(reference)]), distances, harm >= _MIN_HARMFUL, healthy)
+    return Comparison(
+        np.array([np.median(reference)]),
+        distances,
+        harm >= _MIN_HARMFUL,
+        healthy,
+        judged & ~healthy,
+    )
 
 
 def compare_scatter(quantiles: Float64Array, judged: BoolArray | None = None) -> Comparison | None:
@@ -110,7 +121,7 @@ def compare_scatter(quantiles: Float64Array, judged: BoolArray | None = None) ->
         return None
     reference, distances, healthy = compared
     harmful = np.abs(centred).sum(axis=1) > np.abs(reference).sum()
-    return Comparison(np.array([scale]), distances, harmful, healthy)
+    return Comparison(np.array([scale]), distances, harmful, healthy, judged & ~healthy)
 
 
 def _compare(
@@ -155,4 +166,4 @@ def compare_with_accepted(
     enough = int(usable.sum()) >= MIN_UNITS
     healthy = healthy_units(distances, usable) if enough else usable
     harm = harmful_shares(quantiles, accepted, higher_is_better=higher_is_better)
-    return Comparison(references, distances, harm >= _MIN_HARMFUL, healthy)
+    return Comparison(references, distances, harm >= _MIN_HARMFUL, healthy, usable & ~healthy)

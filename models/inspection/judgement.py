@@ -16,7 +16,7 @@ import pandas as pd
 
 from forewarn.features.array_types import BoolArray, Float64Array, Int64Array
 from forewarn.features.inspection.check_table import CheckTable
-from forewarn.models.inspection.criterion import MIN_UNITS, shared_shape
+from forewarn.models.inspection.criterion import MIN_UNITS, PooledTail
 from forewarn.models.inspection.distributions import medoid
 from forewarn.models.inspection.fleet_comparison import (
     MIN_EFFECT,
@@ -27,7 +27,14 @@ from forewarn.models.inspection.fleet_comparison import (
 )
 from forewarn.models.inspection.result_groups import UNIT, ResultGroup, newest_runs, result_groups
 
-__all__ = ["LIMITS_ONLY", "WEEKLY_FALSE_ALARMS", "CheckCriterion", "Judgement", "judge"]
+__all__ = [
+    "LIMITS_ONLY",
+    "WEEKLY_FALSE_ALARMS",
+    "CheckCriterion",
+    "FalseAlarms",
+    "Judgement",
+    "judge",
+]
 
 WEEKLY_FALSE_ALARMS: Final = 0.1 / 1000
 """Wanted false alarms a machine and run, over all its checks: 0.1 in a fleet of 1,000."""
@@ -83,6 +90,30 @@ class CheckCriterion:
 
 
 @dataclass(frozen=True, slots=True)
+class FalseAlarms:
+    """How often healthy units of such a run are beyond a learned criterion, over all checks.
+
+    Attributes
+    ----------
+    requested : float
+    rate : float
+        The same of one comparison.
+    expected : float
+        More than `requested` if the results are too few to support it.
+    bound : float
+        With a confidence of 95 %, if tails go on as they begin.
+    learned_from : int
+        Units from which tails were learned, of the comparison that had the fewest; 0 if none was.
+    """
+
+    requested: float
+    rate: float
+    expected: float
+    bound: float
+    learned_from: int
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """Judged units and the criteria they were judged by.
 
@@ -95,13 +126,12 @@ class Judgement:
         or what it was compared with), `reference`, `distance`, `limit`, `runs` (how many were
         beyond) and `text`.
     criteria : tuple of CheckCriterion
-    rate : float
-        Probability of a false alarm of one learned comparison.
+    false_alarms : FalseAlarms
     """
 
     units: pd.DataFrame
     criteria: tuple[CheckCriterion, ...]
-    rate: float
+    false_alarms: FalseAlarms
 
 
 @dataclass(slots=True)
@@ -144,13 +174,11 @@ def judge(
     compared = [
         _compare(group, checks[group.check]) for group in result_groups(learned, accepted, checks)
     ]
-    n_tests = sum(int(part.healthy.sum()) for c in compared for part in c.parts.values())
-    rate = false_alarms * max(1, results["machine"].nunique()) / max(1, n_tests)
-    _set_limits(compared, rate)
+    learned_alarms = _set_limits(compared, false_alarms * results["machine"].nunique())
     units = _by_status(runs, checks)
     for c in compared:
         _apply(units, c)
-    return Judgement(units.reset_index(), tuple(map(_criterion, compared)), rate)
+    return Judgement(units.reset_index(), tuple(map(_criterion, compared)), learned_alarms)
 
 
 # --- comparisons ----------------------------------------------------------------------------------
@@ -190,17 +218,26 @@ def _unequal(group: ResultGroup, own: Int64Array) -> BoolArray:
     return np.asarray(unequal | (has_own & (first != first[own])))
 
 
-def _set_limits(compared: Sequence[_Compared], rate: float) -> None:
-    """Learn the limits; the shape of the tails is that of all checks."""
+def _set_limits(compared: Sequence[_Compared], requested: float) -> FalseAlarms:
+    """Learn the limits for the requested false alarms of a run, or the supported ones."""
+    n_tests = sum(int(part.healthy.sum()) for c in compared for part in c.parts.values())
+    rate = requested / max(1, n_tests)
+    expected = bound = 0.0
+    learned_from = []
     for name in ("fleet", "scatter", "own"):
         parts = [(c, c.parts[name]) for c in compared if name in c.parts]
-        tails = [tail for _, part in parts if (tail := part.tail) is not None]
-        shape = shared_shape(tails)
+        pooled = PooledTail.from_tails([part.tail for _, part in parts if part.tail is not None])
+        learned_from += [pooled.units] if pooled.units else []
+        supported = pooled.supported_rate(rate)
+        n_parts = sum(int(part.healthy.sum()) for _, part in parts)
+        expected += n_parts * supported
+        bound += n_parts * pooled.bound(supported)
         for c, part in parts:
             if part.tail is not None:
-                c.limits[name] = max(MIN_EFFECT, part.tail.limit(rate, shape))
+                c.limits[name] = max(MIN_EFFECT, pooled.limit(part.tail, supported))
             elif name == "own":
                 c.limits[name] = _own_limits(c.group, rate)
+    return FalseAlarms(requested, rate, expected, bound, min(learned_from, default=0))
 
 
 def _own_limits(group: ResultGroup, rate: float) -> Float64Array:

@@ -77,7 +77,8 @@ def judge_files(
         "bad_machines": sorted(set(units.loc[units["state"].isin(BAD_STATES), "machine"])),
         "verdicts": [unit_row(row, checks) for _, row in listed.iterrows()],
         "criteria": _criteria(judgement),
-        "false_alarm_rate": judgement.rate,
+        "false_alarm_rate": judgement.false_alarms.rate,
+        "false_alarms": asdict(judgement.false_alarms),
         "other_hardware": changed,
         "undefined_checks": sorted(set(units["check"]) - set(checks)),
     }
@@ -143,6 +144,13 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     for row in report["verdicts"]:
         name = row["machine"] + (f" {row['slot']}" if row["slot"] else "")
         lines.append(f"{row['state']:9} {name} {row['check']}: {row['why']}")
+    alarms = report["false_alarms"]
+    if alarms["learned_from"]:
+        lines.append(
+            f"false alarms of such a run: {alarms['requested']:.2g} requested, "
+            f"{alarms['expected']:.2g} expected, at most {alarms['bound']:.2g} with 95 % "
+            f"confidence; criteria learned from {alarms['learned_from']:,} units"
+        )
     lines += [
         f"useless: {row['check']} ({row['units']} units): its values differ more on one machine "
         f"({row['repeat_spread']:.1%}) than machines do ({row['unit_spread']:.1%})"

@@ -216,4 +216,15 @@ def test_more_checks_mean_a_stricter_rate() -> None:
     one = judged(fleet_rows())
     checks = {f"bench{number}": definition() for number in range(10)}
     many = judged([row for name in checks for row in fleet_rows(check=name)], checks=checks)
-    assert many.rate == pytest.approx(one.rate / 10)
+    assert many.false_alarms.rate == pytest.approx(one.false_alarms.rate / 10)
+
+
+def test_few_machines_do_not_support_the_wanted_rate() -> None:
+    few = judged(fleet_rows()).false_alarms
+    assert few.learned_from == 20
+    assert few.requested == pytest.approx(20 * 1e-4)
+    # 20 units support 1 in 400, each of level and scatter.
+    assert few.expected == pytest.approx(2 * 20 / 400)
+    assert few.expected < few.bound
+    many = judged(fleet_rows(n=1500)).false_alarms
+    assert many.requested == many.expected == pytest.approx(0.15)
