@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 import httpx
 from authlib.common.urls import add_params_to_uri
@@ -86,7 +87,7 @@ class OpenIdProvider:
         RefusedError
             503 if the provider does not answer.
         """
-        endpoint = await self._endpoint("authorization_endpoint")
+        endpoint = _address(await self._configuration(), "authorization_endpoint")
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         sign_in = _SignIn(state, nonce, verifier, target, Nanoseconds(now + _LIFETIME))
         name = secrets.token_urlsafe(32)
@@ -138,20 +139,21 @@ class OpenIdProvider:
         return TokenHolder(name, max(roles, key=list(Role).index))
 
     async def _claims(self, sign_in: _SignIn, code: str, now: Nanoseconds) -> Mapping[str, Any]:
-        """Exchange a code for an ID token and verify it."""
-        settings = self.settings
+        """Exchange a code for an ID token and verify it; add the claims that it lacks."""
+        settings, provider = self.settings, await self._configuration()
         answer = await self._fetch(
             "POST",
-            await self._endpoint("token_endpoint"),
+            _address(provider, "token_endpoint"),
             data={
                 "grant_type": "authorization_code",
                 "code": code,
                 "redirect_uri": settings.redirect,
                 "code_verifier": sign_in.verifier,
             },
-            auth=(settings.client_id, settings.secret),
+            # RFC 6749, section 2.3.1: both are encoded before they are joined.
+            auth=(quote_plus(settings.client_id), quote_plus(settings.secret)),
         )
-        keys = await self._fetch("GET", await self._endpoint("jwks_uri"))
+        keys = await self._fetch("GET", _address(provider, "jwks_uri"))
         options = {
             "iss": {"essential": True, "value": settings.issuer},
             "aud": {"essential": True, "value": settings.client_id},
@@ -164,14 +166,28 @@ class OpenIdProvider:
             claims.validate(now=now // SECOND, leeway=_LEEWAY)
         except (KeyError, ValueError, TypeError, JoseError) as error:
             raise RefusedError(403, f"the ID token is not valid ({type(error).__name__})") from None
-        return dict(claims)
+        absent = {settings.name_claim, settings.role_claim} - claims.keys()
+        if not absent or "userinfo_endpoint" not in provider:
+            return dict(claims)
+        info = await self._user_info(provider, str(answer.get("access_token")), claims["sub"])
+        return dict(claims) | {name: info[name] for name in absent & info.keys()}
 
-    async def _endpoint(self, name: str) -> str:
+    async def _user_info(
+        self, provider: Mapping[str, Any], token: str, subject: str
+    ) -> Mapping[str, Any]:
+        """Return the claims that the provider gives for an access token (OpenID Connect 5.3)."""
+        headers = {"Authorization": f"Bearer {token}"}
+        info = await self._fetch("GET", _address(provider, "userinfo_endpoint"), headers=headers)
+        if info.get("sub") != subject:
+            raise RefusedError(403, "the provider names another person than the ID token")
+        return info
+
+    async def _configuration(self) -> dict[str, Any]:
         address = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
-        known = await self._fetch("GET", address)
-        if known.get("issuer") != self.settings.issuer or not isinstance(known.get(name), str):
+        provider = await self._fetch("GET", address)
+        if provider.get("issuer") != self.settings.issuer:
             raise RefusedError(503, _NO_ANSWER)
-        return str(known[name])
+        return provider
 
     async def _fetch(self, method: str, address: str, **options: Any) -> dict[str, Any]:
         try:
@@ -184,3 +200,10 @@ class OpenIdProvider:
         if not isinstance(answer, dict):
             raise RefusedError(503, _NO_ANSWER)
         return answer
+
+
+def _address(provider: Mapping[str, Any], name: str) -> str:
+    """Return an address from the configuration of a provider."""
+    if not isinstance(provider.get(name), str):
+        raise RefusedError(503, _NO_ANSWER)
+    return str(provider[name])

@@ -30,7 +30,8 @@ def new_key(number: int) -> RSAKey:
 class IdentityProvider:
     """Issues a code for each authorization request, and one ID token for the code.
 
-    `claims` are those of the person who signs in, `forged` replaces claims of the token.
+    `claims` are those of the person who signs in, `forged` replaces claims of the token. `info` is
+    the answer of the userinfo endpoint; without it there is none.
     """
 
     issuer: str
@@ -38,6 +39,7 @@ class IdentityProvider:
         default_factory=lambda: {"email": "ann@example.com", "groups": ["oncall"]}
     )
     forged: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
     key: RSAKey = field(default_factory=lambda: new_key(0))
     signing: RSAKey | None = None
     _requests: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -58,7 +60,13 @@ class IdentityProvider:
         async def configuration() -> dict[str, str]:
             paths = {"authorization": "authorize", "token": "token"}
             ends = {f"{name}_endpoint": f"{self.issuer}/{path}" for name, path in paths.items()}
-            return {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys", **ends}
+            info = {"userinfo_endpoint": f"{self.issuer}/info"} if self.info else {}
+            return {"issuer": self.issuer, "jwks_uri": f"{self.issuer}/keys", **ends, **info}
+
+        @app.get("/info")
+        async def info(request: Request) -> JSONResponse:
+            is_known = request.headers["authorization"] == "Bearer access"
+            return JSONResponse(self.info if is_known else {}, 200 if is_known else 401)
 
         @app.get("/keys")
         async def keys() -> dict[str, Any]:
@@ -73,7 +81,7 @@ class IdentityProvider:
             challenge = create_s256_code_challenge(body["code_verifier"])
             if asked is None or not is_client or asked["code_challenge"] != challenge:
                 return JSONResponse({"error": "invalid_grant"}, 400)
-            return JSONResponse({"id_token": self._token(asked["nonce"])})
+            return JSONResponse({"id_token": self._token(asked["nonce"]), "access_token": "access"})
 
         return app
 

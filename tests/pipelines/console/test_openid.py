@@ -109,6 +109,26 @@ def test_unusable_tokens_start_no_session(
     assert browser.get("/").status_code == 303
 
 
+def test_claims_that_the_token_lacks_come_from_the_provider(
+    console: Console, provider: IdentityProvider
+) -> None:
+    provider.claims = {"email": "ann@example.com"}
+    provider.info = {"sub": "1", "email": "eve@example.com", "groups": ["oncall"]}
+    browser, answer = sign_in(console, provider)
+    assert answer.status_code == 200
+    assert "Signed in as ann@example.com. Role: act." in browser.get("/account").text
+
+
+@pytest.mark.parametrize("info", [{"sub": "2", "groups": ["oncall"]}, {"groups": ["oncall"]}])
+def test_claims_of_another_person_are_refused(
+    console: Console, provider: IdentityProvider, info: dict[str, Any]
+) -> None:
+    provider.claims, provider.info = {"email": "ann@example.com"}, info
+    browser, answer = sign_in(console, provider)
+    assert answer.status_code == 403
+    assert browser.get("/").status_code == 303
+
+
 def test_token_of_another_key_is_refused(console: Console, provider: IdentityProvider) -> None:
     provider.signing = new_key(1)
     assert sign_in(console, provider)[1].status_code == 403
