@@ -2,7 +2,7 @@
 
     python benchmarks/api.py [--short] [--ledger URL]
 
-The ledger holds a million findings of 20,000 GPUs (with --short a tenth); nearly all incidents are
+The ledger holds a million findings of 20,000 GPUs (with --short 30,000); nearly all incidents are
 closed. Readers request what a console shows: open incidents, actions, the switch, one incident, and
 sometimes the score, older incidents, or those of one machine. The writer posts 1,000 findings at a
 time, most of them repeats. In the first phase each client waits a second between requests, like a
@@ -279,12 +279,12 @@ def _start(url: str, folder: Path) -> tuple[subprocess.Popen[bytes], int]:
 def main() -> None:
     """Fill a ledger, serve it, send requests, print the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--short", action="store_true", help="a tenth of the findings, 10 s each")
+    parser.add_argument("--short", action="store_true", help="30,000 findings, 3 s each")
     parser.add_argument(
         "--ledger", default="", help="database URL; by default SQLite in a new folder"
     )
     options = parser.parse_args()
-    findings, length = (100_000, 10.0) if options.short else (1_000_000, 30.0)
+    findings, length = (30_000, 3.0) if options.short else (1_000_000, 30.0)
     with tempfile.TemporaryDirectory() as folder:
         url = options.ledger or f"sqlite:///{folder}/ledger.db"
         with Ledger.open(url) as ledger:

@@ -49,7 +49,6 @@ from forewarn.pipelines.detection.task_metrics import open_pull
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 SECONDS, INTERVAL, WINDOW = 900, 1_000_000_000, 8
-MAX_PULLS = 20
 BEGIN = np.datetime64("2025-01-01", "ns")
 COMMAND = "import sys; from forewarn.pipelines.cli.main import main; sys.exit(main())"
 NEVER = Threshold(base=20.0, slope=0.0, margin=0.0, tail=0.1)
@@ -116,10 +115,12 @@ def _peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
-def _from_outside(folder: Path, model: Path, n: int, pairs: int, *, faulty: bool) -> float:
+def _from_outside(
+    folder: Path, model: Path, n: int, pairs: int, max_pulls: int, *, faulty: bool
+) -> float:
     """Print and return the seconds of one pull: the difference between several and one."""
     name = f"{'faulty' if faulty else 'healthy'}-{n}"
-    more = min(max(3000 // n, 2), MAX_PULLS)  # start-up time varies more than a short pull takes
+    more = min(max(3000 // n, 2), max_pulls)  # start-up time varies more than a short pull takes
     for number in range(more + 1):
         _pull(n, folder / f"{name}-more" / f"task=t{number}", number, faulty=faulty)
     _pull(n, folder / f"{name}-1" / "task=t0", 0, faulty=faulty)
@@ -270,7 +271,9 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="a small task, once")
     parser.add_argument("--plot", type=Path, help="plot the time over the number of machines")
     args = parser.parse_args()
-    sizes, runs = ([100], 1) if args.short else ([100, 300, 1000, 1500, 3000, 10_000], 3)
+    sizes, runs, pulls = (
+        ([100], 1, 4) if args.short else ([100, 300, 1000, 1500, 3000, 10_000], 3, 20)
+    )
     with tempfile.TemporaryDirectory() as written:
         folder, model = Path(written), Path(written) / "model"
         _detector(model)
@@ -278,12 +281,14 @@ def main() -> None:
         _compile(folder, model)
         seconds = {}
         for n in sizes:
-            seconds[n] = _from_outside(folder, model, n, runs if n < 3000 else 1, faulty=False)
+            seconds[n] = _from_outside(
+                folder, model, n, runs if n < 3000 else 1, pulls, faulty=False
+            )
             print(f"{'':16} peak memory {_peak_mib():.0f} MiB")
         middle = 100 if args.short else 1500
         easy = folder / "easy"
         _detector(easy, ["pfc_tx_packet_rate"])
-        _from_outside(folder, easy, middle, runs, faulty=True)
+        _from_outside(folder, easy, middle, runs, pulls, faulty=True)
         print(f"{middle} machines, one metric of seven:")
         pull = folder / f"healthy-{middle}-1" / "task=t0"
         _stages(pull, model, runs)

@@ -215,14 +215,14 @@ def main() -> None:
     parser.add_argument("--short", action="store_true", help="few days instead of a year")
     parser.add_argument("--url", help="an empty PostgreSQL; else SQLite in a temporary folder")
     arguments = parser.parse_args()
-    days, seconds = (5, 3.0) if arguments.short else (365, 20.0)
+    days, seconds = (3, 2.0) if arguments.short else (365, 20.0)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("one", "many", "year"):
             Path(folder, name).mkdir()
         urls = {name: f"sqlite:///{folder}/{name}/ledger.db" for name in ("one", "many", "year")}
         if arguments.url is None:
-            repeats(urls["one"], 1_000_000)
-            repeats_of_many(urls["many"], 100_000 if arguments.short else 1_000_000)
+            repeats(urls["one"], 100_000 if arguments.short else 1_000_000)
+            repeats_of_many(urls["many"], 40_000 if arguments.short else 1_000_000)
         url = arguments.url or urls["year"]
         with Ledger.open(url) as ledger:
             started = time.perf_counter()
