@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import metadata, requires
 from importlib.util import find_spec
 
@@ -26,9 +27,15 @@ class MissingExtraError(InputError):
     """The extra that a command requires is not installed."""
 
 
+@cache
+def _requirements() -> tuple[Requirement, ...]:
+    """Return the requirements of the installed package, parsed once."""
+    return tuple(map(Requirement, requires("forewarn") or ()))
+
+
 def extra_modules(extra: str, *, includes: bool = True) -> Iterator[str]:
     """Yield the modules of an extra, with or without those of the extras it includes."""
-    for requirement in map(Requirement, requires("forewarn") or ()):
+    for requirement in _requirements():
         if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
             continue
         if requirement.name != "forewarn":
