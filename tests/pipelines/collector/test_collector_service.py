@@ -428,7 +428,8 @@ def test_agents_verify_tls_certificate(
         found = [
             row["gpu_serial"]
             for file in tmp_path.glob("records/_readings/*/*.parquet")
-            for row in pq.read_table(file, partitioning=None).to_pylist()
+            # The collector may replace the file between two openings of `read_table`.
+            for row in pq.read_table(pa.BufferReader(file.read_bytes())).to_pylist()
         ]
         if len(found) == 3:
             break
