@@ -13,12 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import Connection, event, inspect
 
 from forewarn.evaluation.simulation.tasks.task_simulator import SimulatedTask, healthy_task
 from forewarn.models.prediction.networks import network_training
 from forewarn.models.prediction.trees import tree_model as trees
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.config.site_tables import RegistryTable
+from forewarn.pipelines.incidents.ledger import database
+from forewarn.pipelines.incidents.ledger.database import OpenMode
 from forewarn.pipelines.sandbox.simulate_tasks import metrics_table
 
 
@@ -36,6 +39,45 @@ def training_briefly() -> Iterator[None]:
 def short_training() -> Iterator[None]:
     """Restrict brief training to these tests, because a worker runs other folders too."""
     with training_briefly():
+        yield
+
+
+class _Migrations:
+    """Migration of an empty database: its statements are recorded once, and repeated later."""
+
+    CHANGES = ("CREATE", "ALTER", "INSERT", "UPDATE", "DELETE", "DROP")
+
+    def __init__(self) -> None:
+        self.migrate = database._migrate
+        self.recorded: dict[str, list[tuple[str, Any]]] = {}
+
+    def __call__(self, connection: Connection, opening: OpenMode) -> None:
+        if opening is OpenMode.EXISTING or inspect(connection).get_table_names():
+            self.migrate(connection, opening)
+        elif statements := self.recorded.get(connection.dialect.name):
+            for statement, values in statements:
+                connection.exec_driver_sql(statement, values or None)
+        else:
+            self.record(connection, opening)
+
+    def record(self, connection: Connection, opening: OpenMode) -> None:
+        statements: list[tuple[str, Any]] = []
+
+        def note(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+            if statement.lstrip().upper().startswith(self.CHANGES):
+                statements.append((statement, values))
+
+        event.listen(connection, "before_cursor_execute", note)
+        self.migrate(connection, opening)
+        event.remove(connection, "before_cursor_execute", note)
+        self.recorded[connection.dialect.name] = statements
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_once() -> Iterator[None]:
+    """Run the migrations on the first empty ledger of a worker: they take most of many tests."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(database, "_migrate", _Migrations())
         yield
 
 
