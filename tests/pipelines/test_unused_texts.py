@@ -93,7 +93,7 @@ def test_backtest_ignores_unused_values(
     for name, folder in (("plain", records), ("padded", padded)):
         out = tmp_path / name
         arguments = ["--records", str(folder), "--config", str(config), "--out", str(out)]
-        options = ["--models", "gbdt", "--strategies", "sliding"]
+        options = ["--models", "gbdt", "--strategies", "sliding", "--end", "2025-01-11"]
         assert main(["backtest", *arguments, *options]) == 0
         report = json.loads((out / "report.json").read_text())
         report = {key: report[key] for key in ("methods", "fleet", "records", "gpus")}
