@@ -120,7 +120,7 @@ def test_changed_clock_is_no_reboot(events: Rows) -> None:
     st.integers(0, 600),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_clock_steps_end_no_failure(
     host: tuple[int, list[int]], apart: int, failed: int, chance: random.Random
 ) -> None:

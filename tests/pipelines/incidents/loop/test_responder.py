@@ -301,8 +301,8 @@ def test_unconfirmed_prediction_in_service_is_recorded(tmp_path: Path) -> None:
             "m0", ServiceState.IN_SERVICE, gpus=8, pool="train", rack="r0", boot="1", jobs=("17",)
         )
         rig.report("at_risk", evidence={"probability": 0.9}, model_version="1")
-        for _ in range(int(3 * DAY / HOUR) * 2):
-            rig.once(30)
+        for _ in range(int(3 * DAY / HOUR)):
+            rig.once(60)
         (incident,) = rig.ledger.incidents()
         assert incident.outcome is Outcome.NOT_CONFIRMED
         assert incident.state is IncidentState.CLOSED

@@ -82,8 +82,8 @@ def test_malformed_message_delays_only_its_incident_and_ends_after_a_day(
     change(desk, bad, 1)
     desk.round()
     assert receiver.changes == [(good, 1)]
-    for _ in range(200):
-        desk.round(10)
+    for _ in range(50):
+        desk.round(40)
     assert receiver.changes == [(good, 1), (bad, 2)]
     assert [n.detail for n in desk.ledger.notes() if n.act == "messages"] == [
         "forewarn-1-69a42a40-1 was refused for a day and is dropped: HTTP 400"
