@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # Read when numpy is first imported, and by every process that a test starts. Matrices of tests are
 # small, and other tests use the other cores: a second OpenBLAS thread spins while it waits, which
@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 # Read by libraries on first import: no start-up messages of TensorFlow, no window.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -40,6 +41,14 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 gc.disable()
 
 ROOT = Path(__file__).parent
+# All tests of such a folder run in one worker, because they share what is created once per session:
+# an API server of Kubernetes costs 15 seconds of CPU in each worker that starts one, and a fitted
+# detector 5.
+SESSION_FOLDERS = (
+    "pipelines/incidents/schedulers/kubernetes",
+    "pipelines/incidents/schedulers/slurm",
+    "pipelines/detection",
+)
 # Longest test files, longest first: they start early, so that no worker is left with one at the
 # end. Some of them wait in real time while another one works.
 LONGEST = (
@@ -51,26 +60,42 @@ LONGEST = (
     *("pipelines/studies/test_prediction_study.py", "pipelines/runtime/test_executor.py"),
     *("pipelines/backtest/test_resume.py", "pipelines/studies/test_response_study.py"),
     *(
-        "pipelines/incidents/schedulers/slurm/test_slurm_driver.py",
         "models/prediction/test_contract.py",
+        "pipelines/at_risk/test_round_trip.py",
+        "pipelines/at_risk/test_fleet_scoring.py",
     ),
-    *("pipelines/at_risk/test_round_trip.py", "pipelines/at_risk/test_fleet_scoring.py"),
     *("models/detection/test_detector.py", "real_data/test_azure.py"),
-    *(
-        "evaluation/simulation/fleet/test_fleet_simulator.py",
-        "pipelines/detection/test_detection_run.py",
-    ),
+    "evaluation/simulation/fleet/test_fleet_simulator.py",
     *("models/prediction/networks/test_network_model.py", "models/detection/test_denoiser.py"),
-    *("pipelines/ingest/test_landing.py", "pipelines/detection/test_detector_fit.py"),
+    "pipelines/ingest/test_landing.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the longest files; each worker of pytest-xdist runs a whole file."""
-    rank = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(
-        key=lambda item: rank.get(item.path.relative_to(ROOT).as_posix(), len(rank)),
-    )
+    """Start with SESSION_FOLDERS, then the longest files."""
+    rank = {name: number for number, name in enumerate((*SESSION_FOLDERS, *LONGEST))}
+
+    def key(item: pytest.Item) -> int:
+        path = item.path.relative_to(ROOT)
+        return min(rank.get(name.as_posix(), len(rank)) for name in (path, path.parent))
+
+    items.sort(key=key)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let each worker run a whole file, or a whole folder of SESSION_FOLDERS."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler = LoadFileScheduling(config, log)
+    file_of = scheduler._split_scope
+
+    def scope(test: str) -> str:
+        folder = file_of(test).removeprefix("tests/").rpartition("/")[0]
+        return folder if folder in SESSION_FOLDERS else str(file_of(test))
+
+    scheduler._split_scope = scope
+    return scheduler
 
 
 def pytest_collection_finish() -> None:
