@@ -74,7 +74,7 @@ def fit_lstm_vae(windows: Float32Array, *, seed: int) -> tuple[LstmVae, float]:
         optimizer.apply(tape.gradient(loss, variables), variables)
 
     shapes = [tf.TensorSpec((None, length, n_parts)), tf.TensorSpec((None, LATENT))]
-    compiled = tf.function(step, input_signature=shapes, jit_compile=False)
+    compiled = tf.function(step, input_signature=shapes, autograph=False, jit_compile=False)
     generator = np.random.default_rng(seed)
     for _ in range(_EPOCHS):
         order = generator.permutation(len(windows))

@@ -87,7 +87,8 @@ class _Trainer:
 
         parts = [tf.TensorSpec((None, *part.shape[1:])) for part in network.inputs]
         signature = [*parts, tf.TensorSpec((None,)), tf.TensorSpec((None,))]
-        return tf.function(step, input_signature=signature, jit_compile=False)
+        traced = tf.function(step, input_signature=signature, autograph=False, jit_compile=False)
+        return traced.get_concrete_function()
 
     def restart(self) -> None:
         """Restore the initial weights, optimizer moments and dropout generators."""
@@ -99,7 +100,7 @@ class _Trainer:
         shuffled = np.random.default_rng(seed).permutation(rows)
         n_batches = -(-len(rows) // _batch_size(len(rows)))
         for batch_rows in np.array_split(shuffled, n_batches):
-            self._step(*examples.batch(batch_rows))
+            self._step(*map(tensorflow().constant, examples.batch(batch_rows)))
         weights = _values(self._network.trainable_variables)
         self._average = [
             _AVERAGE_DECAY * average + (1.0 - _AVERAGE_DECAY) * weight
