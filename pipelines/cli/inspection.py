@@ -93,7 +93,13 @@ def _add_machine(command: Parser) -> None:
         metavar="FILE",
         help="file of Node Health Check: checks that are understood become the set nhc",
     )
-    command.add_argument("--cmdb", type=Path, metavar="FILE", help="table of GPU serials, CSV")
+    command.add_argument(
+        "--cmdb",
+        type=Path,
+        metavar="FILE",
+        help="table of GPU serials, CSV; with --pair it names racks: a few pairs within and across "
+        "them are tested, not all",
+    )
 
 
 def _add_other_machines(command: Parser) -> None:
@@ -112,7 +118,8 @@ def _add_other_machines(command: Parser) -> None:
         type=hosts_argument,
         default=[],
         metavar="HOST",
-        help="test all pairs of these machines instead, as node-[1-8]; --set names the results",
+        help="test pairs of these machines instead, as node-[1-8]: all, or a few by rack with "
+        "--cmdb; --set names the results",
     )
     _add_network(command)
 
@@ -311,6 +318,24 @@ def _run_hosts(args: argparse.Namespace) -> int:
     return 0
 
 
+def _racks(args: argparse.Namespace) -> dict[str, str]:
+    """Return the racks that the CMDB gives the machines of --pair; empty without a CMDB."""
+    from forewarn.features.errors import InputError
+    from forewarn.pipelines.ingest.cmdb import read_cmdb
+
+    if args.cmdb is None:
+        return {}
+    known = read_cmdb(args.cmdb).racks
+    racks = {host: known.get(host, "") for part in args.pair for host in part}
+    unknown = next((host for host, rack in racks.items() if not rack), None)
+    if unknown is not None:
+        raise InputError(
+            f"{args.cmdb}: found no rack of {unknown!r}, expected a row with its `machine_id` and "
+            "`rack`. Without --cmdb all pairs are tested."
+        )
+    return racks
+
+
 def _run_pairs(args: argparse.Namespace) -> int:
     import time
     import uuid
@@ -318,13 +343,15 @@ def _run_pairs(args: argparse.Namespace) -> int:
     from forewarn.pipelines.inspection.precheck import (
         group_rows,
         measure_all_pairs,
+        measure_by_rack,
         measure_rings,
     )
     from forewarn.pipelines.inspection.result_files import write_results
 
+    racks = _racks(args)
     with _probes(args, args.pair, "--pair") as pool:
         moment = time.time_ns()
-        verdict, results = measure_all_pairs(pool)
+        verdict, results = measure_by_rack(pool, racks) if racks else measure_all_pairs(pool)
         groups = [*results, *measure_rings(pool, results)]
     run = uuid.uuid4().hex[:12]
     write_results(list(group_rows(groups, run=run, moment=moment, name=args.name)), args.out)

@@ -108,7 +108,12 @@ def _describe(row: Mapping[str, Any]) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def judge_table(table: PairTable, nodes: Sequence[str], path: Path | None) -> PairTableResult:
+def judge_table(
+    table: PairTable,
+    nodes: Sequence[str],
+    path: Path | None,
+    block_of: Mapping[str, str] | None = None,
+) -> PairTableResult:
     """Evaluate each kind of test by itself.
 
     Parameters
@@ -118,6 +123,8 @@ def judge_table(table: PairTable, nodes: Sequence[str], path: Path | None) -> Pa
         If empty, those of the table.
     path : Path, optional
         For the message.
+    block_of : mapping of str to str, optional
+        Block of each node, where it is known.
 
     Raises
     ------
@@ -133,5 +140,5 @@ def judge_table(table: PairTable, nodes: Sequence[str], path: Path | None) -> Pa
             "nodes of the check."
         )
     return PairTableResult(
-        {kind: evaluate_pairs(known, tests) for kind, tests in table.tests.items()}, table
+        {kind: evaluate_pairs(known, tests, block_of) for kind, tests in table.tests.items()}, table
     )

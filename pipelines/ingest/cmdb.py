@@ -20,7 +20,7 @@ __all__ = ["Cmdb", "read_cmdb"]
 
 _SERIAL, _UUID, _MACHINE = "gpu_serial", "gpu_uuid", "machine_id"
 _EXPORT = ExportReader(CMDB_EXPORTS, (_SERIAL, _MACHINE))
-_EXPIRES = "expiration_date"
+_EXPIRES, _RACK = "expiration_date", "rack"
 _MAX_SLOT = 2**31 - 1
 
 
@@ -57,6 +57,15 @@ class Cmdb:
         """The names of machines."""
         tables = [t for t in (self.attributes, self.machines) if _MACHINE in t.column_names]
         return [n for t in tables for n in pc.unique(t[_MACHINE]).to_pylist() if n is not None]
+
+    @property
+    def racks(self) -> dict[str, str]:
+        """Rack of each machine that has one."""
+        tables = [
+            t for t in (self.attributes, self.machines) if {_MACHINE, _RACK} <= {*t.column_names}
+        ]
+        rows = [row for table in tables for row in table.select([_MACHINE, _RACK]).to_pylist()]
+        return {row[_MACHINE]: row[_RACK] for row in rows if row[_MACHINE] and row[_RACK]}
 
     def unknown_machines(self, names: pa.ChunkedArray) -> list[str]:
         """Return the machines that the CMDB lacks; empty if it describes no machines."""

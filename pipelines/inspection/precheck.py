@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from forewarn.features.telemetry.telemetry_rows import is_host_name
 from forewarn.models.diagnosis.nodes.node_check import GroupTest, NodeCheck, evaluate_tests
 from forewarn.models.diagnosis.nodes.node_pairing import plan_next_round
 from forewarn.models.diagnosis.nodes.pair_matrix import PairTest
+from forewarn.models.diagnosis.nodes.rack_pairing import pair_by_rack
 from forewarn.pipelines.diagnosis.pair_results import PairTableResult, judge_table
 from forewarn.pipelines.diagnosis.parts.pair_table_reader import PairTable
 from forewarn.pipelines.inspection.probe_pool import GroupResult, ProbePool
@@ -23,12 +24,14 @@ __all__ = [
     "check_hosts",
     "group_rows",
     "measure_all_pairs",
+    "measure_by_rack",
     "measure_rings",
     "pair_rounds",
     "precheck",
 ]
 
 _MIN_NODES = 4  # as the node check needs
+_RACK_ROUNDS = 4  # within racks, across, and for machines in doubt: three partners judge a machine
 
 
 class HostsError(InputError):
@@ -176,13 +179,62 @@ def measure_all_pairs(pool: ProbePool) -> tuple[PairTableResult, list[GroupResul
         for pairs in rounds:
             results += pool.run(pairs)
             bar.update()
+    return _judge_pairs(pool, results), results
+
+
+def measure_by_rack(
+    pool: ProbePool, racks: Mapping[str, str]
+) -> tuple[PairTableResult, list[GroupResult]]:
+    """Test a few pairs within racks and across them, and machines in doubt with more.
+
+    The number of rounds does not grow with the machines. A link that only one pair uses is found
+    if that pair is tested.
+
+    Parameters
+    ----------
+    pool : ProbePool
+        Entered.
+    racks : mapping of str to str
+        Rack of each machine.
+    """
+    results: list[GroupResult] = []
+    hosts = list(pool.hosts)
+    with progress_bar(3 * _RACK_ROUNDS, "pairs", "round") as bar:
+        for number in range(3 * _RACK_ROUNDS):
+            tested = {frozenset(result.nodes) for result in results}
+            if number < 2 * _RACK_ROUNDS:
+                pairs = pair_by_rack(hosts, hosts, racks, tested, across=number % 2 == 1)
+            else:
+                doubtful, good = _in_doubt(_judge_pairs(pool, results, racks))
+                # Two slow machines may be a block of their own in a rack, which only their pair
+                # tells. Other tests are with good machines, most of them of other racks.
+                is_first = number == 2 * _RACK_ROUNDS
+                partners, across = (doubtful, False) if is_first else (good, None)
+                pairs = pair_by_rack(doubtful, partners, racks, tested, across=across)
+            results += pool.run(pairs)
+            bar.update()
+    return _judge_pairs(pool, results, racks), results
+
+
+def _in_doubt(verdict: PairTableResult) -> tuple[list[str], list[str]]:
+    """Return machines that are unproven or at a bad link, and those that are good."""
+    line = verdict.line()
+    ends = {link[end] for link in line["links"] for end in ("a", "b")}
+    states = {node["node"]: node["state"] for node in line["nodes"]}
+    doubtful = [name for name, state in states.items() if state == "unproven" or name in ends]
+    return doubtful, [name for name, state in states.items() if state == "ok" and name not in ends]
+
+
+def _judge_pairs(
+    pool: ProbePool, results: Sequence[GroupResult], racks: Mapping[str, str] | None = None
+) -> PairTableResult:
     tests = [
         PairTest(first, second, None if result.seconds is None else 1.0 / result.seconds)
         for result in results
         for first, second in [result.nodes]
     ]
     table = PairTable({"all_gather": tests}, "seconds", is_time=True, skipped=0)
-    return judge_table(table, list(pool.hosts), None), results
+    return judge_table(table, list(pool.hosts), None, racks)
 
 
 def measure_rings(pool: ProbePool, results: Sequence[GroupResult]) -> list[GroupResult]:

@@ -11,7 +11,7 @@ import pytest
 from tests.gloo_jobs.namespaces import Fabric, fabric
 from tests.gloo_jobs.torch_environment import torch_programs
 
-from forewarn.pipelines.inspection.precheck import measure_all_pairs, precheck
+from forewarn.pipelines.inspection.precheck import measure_all_pairs, measure_by_rack, precheck
 from forewarn.pipelines.inspection.probe_pool import GroupResult, ProbePool
 
 pytestmark = pytest.mark.gloo
@@ -78,3 +78,16 @@ def test_all_pairs_name_machines_link_and_leaves(pool: ProbePool) -> None:
     leaves = [{pool.hosts.index(node) // 8 for node in block["nodes"]} for block in line["blocks"]]
     assert len(leaves) >= 2
     assert all(len(leaf) == 1 for leaf in leaves), "a block of machines of both leaves"
+
+
+def test_pairs_by_rack_name_the_same_machines_with_fewer_tests(pool: ProbePool) -> None:
+    racks = {host: f"leaf-{number // 8}" for number, host in enumerate(pool.hosts)}
+    verdict, results = measure_by_rack(pool, racks)
+    line = verdict.line()
+    states = {node["node"]: node["state"] for node in line["nodes"]}
+    assert states[pool.hosts[DEAD]] == "failed"
+    assert states[pool.hosts[SLOW]] == "slow"
+    assert states[pool.hosts[FLAKY]] != "ok"
+    blocks = [{pool.hosts.index(node) // 8 for node in block["nodes"]} for block in line["blocks"]]
+    assert blocks == [{0}, {1}]
+    assert len(results) < 90, "not all 120 pairs"

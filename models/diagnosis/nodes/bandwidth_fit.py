@@ -39,43 +39,52 @@ class BandwidthFit:
         Block number of each node; all 0 without blocks.
     gap : float
         Log of the bandwidth within a block by that across; 0 without blocks.
+    is_known : bool
+        Whether the blocks were given, not found.
     """
 
     expected: Float64Array
     sigma: float
     blocks: Int64Array
     gap: float = 0.0
+    is_known: bool = False
 
 
-def fit_bandwidths(logs: Float64Array) -> BandwidthFit:
+def fit_bandwidths(logs: Float64Array, known_blocks: Int64Array | None = None) -> BandwidthFit:
     """Fit node effects, then look for blocks in the residuals.
 
     Parameters
     ----------
     logs : Float64Array
         Symmetric log bandwidths; NaN where a pair has none, and on the diagonal.
+    known_blocks : Int64Array, optional
+        Block number of each node, where it is known; at least two blocks, from 0 on.
     """
     undivided = np.zeros(len(logs), dtype=np.int64)
     if not np.isfinite(logs).any():
         return BandwidthFit(np.zeros(logs.shape), 0.0, undivided)
     blocks = undivided
-    if len(logs) >= _MIN_BLOCK_NODES:
+    is_known = known_blocks is not None
+    if known_blocks is not None:
+        blocks = known_blocks
+    elif len(logs) >= _MIN_BLOCK_NODES:
         blocks = _dissolve_unclear(logs, _find_blocks(logs, undivided))
     nodes, gap = _fit_effects(logs, blocks)
     same = _same(blocks)
     residuals = logs - nodes[:, None] - nodes - gap * same
     if blocks.any() and not _is_block_structure(residuals, blocks, gap):
-        return _without_blocks(logs, undivided)
+        return _without_blocks(logs, undivided, is_known)
     expected = _level(logs - gap * same) + gap * same
     sigma = _scale(residuals, np.isfinite(nodes).sum() + 1)
-    return BandwidthFit(expected, sigma, blocks, gap if blocks.any() else 0.0)
+    return BandwidthFit(expected, sigma, blocks, gap if blocks.any() else 0.0, is_known)
 
 
-def _without_blocks(logs: Float64Array, undivided: Int64Array) -> BandwidthFit:
+def _without_blocks(logs: Float64Array, undivided: Int64Array, is_known: bool) -> BandwidthFit:
     nodes, _ = _fit_effects(logs, undivided)
     residuals = logs - nodes[:, None] - nodes
     expected = np.full(logs.shape, _level(logs))
-    return BandwidthFit(expected, _scale(residuals, np.isfinite(nodes).sum()), undivided)
+    sigma = _scale(residuals, np.isfinite(nodes).sum())
+    return BandwidthFit(expected, sigma, undivided, is_known=is_known)
 
 
 def _level(logs: Float64Array) -> float:

@@ -56,11 +56,17 @@ class FittedTable:
         return bool(2 * (counts >= MIN_PARTNERS).sum() > (counts > 0).sum())
 
 
-def fit_table(matrix: PairMatrix) -> FittedTable:
+def fit_table(matrix: PairMatrix, known_blocks: Int64Array | None = None) -> FittedTable:
     """Fit a table without its failed nodes.
 
     A node is blamed if over half of its pairs with nodes that are not blamed are bad, and at least
     three are.
+
+    Parameters
+    ----------
+    matrix : PairMatrix
+    known_blocks : Int64Array, optional
+        Of `fit_bandwidths`.
     """
     parts = _split_parts(matrix)
     inside = (parts[:, None] == parts) | (parts[:, None] < 0) | (parts < 0)
@@ -68,7 +74,7 @@ def fit_table(matrix: PairMatrix) -> FittedTable:
     if failed.all():  # more likely the test itself
         failed = np.zeros_like(failed)
     logs = np.where(failed[:, None] | failed, np.nan, matrix.logs)
-    fit = fit_bandwidths(logs)
+    fit = fit_bandwidths(logs, known_blocks)
     ratios = logs - fit.expected
     slow = _blame(ratios < SLOW_LIMIT, np.isfinite(ratios))
     return FittedTable(matrix, fit, parts, inside, failed, slow, ratios)

@@ -73,7 +73,8 @@ def _factor(table: FittedTable, number: int, partners: BoolArray) -> tuple[float
     """Return the log of the factor, and its interval over all blocks that fit as well."""
     fit = table.fit
     own = fit.blocks == fit.blocks[number]
-    others = fit.blocks == np.unique(np.append(fit.blocks, -1))[:, None]
+    numbers = fit.blocks[number] if fit.is_known else np.append(fit.blocks, -1)
+    others = fit.blocks == np.unique(numbers)[:, None]
     shifts = fit.gap * np.vstack([np.zeros(len(own)), own.astype(np.float64) - others])
     moved = (table.ratios[number] + shifts)[:, partners]
     middle = np.median(moved, axis=1)
@@ -102,6 +103,8 @@ def _may_share_block(table: FittedTable, number: int) -> bool:
     mates = (is_slow & (is_fast | np.isnan(pairs))) | is_tested_by_no_other
     mates[number] = False
     block = table.fit.blocks == table.fit.blocks[number]
+    if table.fit.is_known:
+        mates &= block
     block[number] = False
     return bool(mates.any() or (block.any() and not (block & ~is_slow).any()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,7 +58,9 @@ class PairVerdict:
     blocks: tuple[Block, ...]
 
 
-def evaluate_pairs(nodes: Sequence[str], tests: Sequence[PairTest]) -> PairVerdict:
+def evaluate_pairs(
+    nodes: Sequence[str], tests: Sequence[PairTest], block_of: Mapping[str, str] | None = None
+) -> PairVerdict:
     """Return which nodes, links and blocks explain a table of pair tests.
 
     A bad pair of nodes that are not blamed is a link.
@@ -67,12 +69,22 @@ def evaluate_pairs(nodes: Sequence[str], tests: Sequence[PairTest]) -> PairVerdi
     ----------
     nodes : sequence of str
     tests : sequence of PairTest
+    block_of : mapping of str to str, optional
+        Block of each node, such as its rack, where it is known.
     """
-    table = fit_table(build_matrix(nodes, tests))
+    table = fit_table(build_matrix(nodes, tests), _block_numbers(nodes, block_of or {}))
     states = tuple(evaluate_node(table, number) for number in range(len(table.matrix.nodes)))
     is_split = len(set(table.parts[table.parts >= 0])) > 1
     blocks = tuple(_blocks(table, table.parts if is_split else table.fit.blocks))
     return PairVerdict(states, tuple(_links(table)), blocks)
+
+
+def _block_numbers(nodes: Sequence[str], block_of: Mapping[str, str]) -> Int64Array | None:
+    """Return the number of the block of each node; None unless there are two or more."""
+    names = sorted({block_of[node] for node in nodes} if block_of else ())
+    if len(names) < 2:
+        return None
+    return np.array([names.index(block_of[node]) for node in nodes], dtype=np.int64)
 
 
 def _links(table: FittedTable) -> Iterator[LinkState]:

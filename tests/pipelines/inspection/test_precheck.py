@@ -14,7 +14,12 @@ import pytest
 from forewarn.pipelines.cli.main import main
 from forewarn.pipelines.inspection.host_measurements import measure
 from forewarn.pipelines.inspection.neighbour_check import judge_neighbours, measure_neighbours
-from forewarn.pipelines.inspection.precheck import measure_all_pairs, pair_rounds, precheck
+from forewarn.pipelines.inspection.precheck import (
+    measure_all_pairs,
+    measure_by_rack,
+    pair_rounds,
+    precheck,
+)
 from forewarn.pipelines.inspection.probe_pool import GroupResult, ProbePool
 from forewarn.pipelines.inspection.result_files import read_results
 
@@ -32,8 +37,9 @@ class Machines(ProbePool):
         *,
         gpus: int = 0,
         bad_rings: Sequence[int] = (),
+        hosts: Sequence[str] = HOSTS,
     ) -> None:
-        super().__init__(HOSTS)
+        super().__init__(hosts)
         self.seconds, self.dead, self.n_gpus, self.bad_rings = seconds, dead, gpus, bad_rings
 
     @property
@@ -149,6 +155,49 @@ def test_all_pairs_tell_a_link_from_a_machine() -> None:
     assert [(link["a"], link["b"]) for link in line["links"]] == [("n1", "n4")]
 
 
+RACKS = {f"n{number}": f"r{number // 8}" for number in range(64)}
+
+
+def in_racks(a: str, b: str) -> float | None:
+    """Two slow machines of a rack, a dead one, and a rack with a bad uplink."""
+    if "n6" in (a, b):
+        return None
+    across = RACKS[a] != RACKS[b]
+    uplink = 3.0 if across and "r3" in (RACKS[a], RACKS[b]) else 1.0
+    return (2.0 if across else 1.0) * uplink * (slow("n18", "n20")(a, b) or 1.0)
+
+
+def test_few_pairs_by_rack_tell_what_all_pairs_tell() -> None:
+    machines = Machines(in_racks, hosts=list(RACKS))
+    verdict, results = measure_by_rack(machines, RACKS)
+    complete, everything = measure_all_pairs(machines)
+    assert len(everything) == 2016
+    assert 300 < len(results) < 400
+    assert len({frozenset(result.nodes) for result in results}) == len(results)
+    few, many = verdict.line(), complete.line()
+    states = {node["node"]: node["state"] for node in few["nodes"] if node["state"] != "ok"}
+    assert states == {
+        node["node"]: node["state"] for node in many["nodes"] if node["state"] != "ok"
+    }
+    assert {name for name, state in states.items() if state != "unproven"} == {"n6", "n18", "n20"}
+    assert few["links"] == []
+    shown = {block["nodes"][0]: (block["within"], block["across"]) for block in few["blocks"]}
+    assert shown["n24"] == (1.0, 6.0)
+    assert {across for _, across in shown.values()} == {2.0, 6.0}
+
+
+def test_link_of_a_tested_pair_is_told_from_its_machines() -> None:
+    link = {"n0", "n1"}  # the first round meets it
+
+    def seconds(a: str, b: str) -> float | None:
+        return 4.0 * (in_racks(a, b) or 1.0) if {a, b} == link else in_racks(a, b)
+
+    verdict, _ = measure_by_rack(Machines(seconds, hosts=list(RACKS)), RACKS)
+    assert [(row["a"], row["b"], row["state"]) for row in verdict.line()["links"]] == [
+        ("n0", "n1", "slow")
+    ]
+
+
 # A probe that answers like the real one, without PyTorch.
 PROBE = """
 import json, sys
@@ -207,6 +256,25 @@ def test_pairs_become_results(
         frozenset(("n4", "n2")): 59,
         frozenset(("n4", "n3")): 51,
     }
+
+
+def test_racks_of_the_cmdb_choose_the_pairs(
+    via: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, cmdb = tmp_path / "out", tmp_path / "cmdb.csv"
+    arguments = ["inspect", "run", "--set", "pairs", "--pair", "n[1-4]", "--out", str(out)]
+    arguments += ["--cmdb", str(cmdb), *via]
+    cmdb.write_text("machine_id,rack\nn1,r1\nn2,r1\nn3,r2\n")
+    assert main(arguments) == 2
+    assert "found no rack of 'n4', expected a row with its `machine_id`" in capsys.readouterr().err
+    assert not out.exists()
+    cmdb.write_text("gpu_serial,machine_id,rack\na,n1,r1\nb,n1,r1\nc,n2,r1\nd,n3,r2\ne,n4,r2\n")
+    assert main(arguments) == 0
+    assert "n3: slow" in capsys.readouterr().out
+    rows = read_results(out).to_pylist()
+    pairs = [{r["machine"], r["slot"]} for r in rows if r["check"] == "pair_all_gather"]
+    assert len(pairs) == 6
+    assert {"n1", "n2"} in pairs
 
 
 NEIGHBOURS = """

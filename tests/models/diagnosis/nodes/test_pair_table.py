@@ -286,3 +286,24 @@ def test_minority_of_tested_nodes_proves_nothing() -> None:
     tests = [t for t in Fabric(9).tests(1) if int(t.b) < 4 or (t.a == "0" and int(t.b) >= 4)]
     result = evaluate_pairs([str(n) for n in range(9)], tests)
     assert nodes_in(result, "unproven") == set(range(9))
+
+
+def test_known_blocks_are_used_where_few_pairs_would_not_show_them() -> None:
+    """Eight racks of eight; each node has four partners in its rack and four in the next one."""
+    rng = np.random.default_rng(1)
+    racks = {str(node): str(node // 8) for node in range(64)}
+    tests = []
+    for node in range(64):
+        for step in (1, 2):
+            inside = 8 * (node // 8) + (node + step) % 8
+            across = (node + 8 * step) % 64
+            tests += [(node, inside, 2.0), (node, across, 1.0)]
+    slow = 20
+    table = [
+        PairTest(str(a), str(b), value * (0.5 if slow in (a, b) else 1.0) * rng.uniform(0.98, 1.02))
+        for a, b, value in tests
+    ]
+    result = evaluate_pairs(list(racks), table, racks)
+    assert (nodes_in(result, "slow"), nodes_in(result, "failed", "unproven")) == ({slow}, set())
+    assert blocks_in(result) == {frozenset(range(8 * k, 8 * k + 8)) for k in range(8)}
+    assert links_in(result) == set()
