@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -14,6 +15,8 @@ from forewarn.models.prediction.trees.shapley import shapley_values
 from forewarn.models.prediction.trees.tree_model import TreeModel
 
 __all__ = ["GbdtModel"]
+
+_leaves = lru_cache(maxsize=1)(LeafPaths.from_text)  # a champion explains many lists
 
 
 class GbdtModel(TreeModel):
@@ -75,7 +78,7 @@ class GbdtModel(TreeModel):
         ndarray of shape (n, n_features)
             Shapley values: the sum of a row, plus a constant, is the log odds of the score.
         """
-        leaves = LeafPaths.from_text(self.text_)
+        leaves = _leaves(self.text_)
         parts = np.empty((len(inputs), len(self.feature_names)), dtype=np.float64)
         for rows, table in self.tables(inputs):
             parts[rows] = shapley_values(leaves, table)
