@@ -88,24 +88,12 @@ class AtRiskList:
     criteria: Mapping[str, Any] = field(default_factory=dict)
     extracts: pd.DataFrame | None = None
 
-    def write(self, out: Path) -> Path:
+    def write(self, out: Path, *, with_page: bool = True) -> Path:
         """Write the list as Parquet, CSV, JSON and HTML below `out`; return its folder."""
         folder = out / f"date={format_iso(self.at)[:10]}"
         for day in out.glob("date=*"):
             remove_stale_files(day)
-        page = render_at_risk(
-            self.table,
-            self.unscored,
-            at=format_iso(self.at),
-            share=self.share,
-            horizon_hours=self.horizon_hours,
-            model_version=self.model_version,
-            n_flagged=int(self.table["flagged"].sum()),
-            hindsight=self.hindsight,
-            charts=self.charts,
-            sentences=self.sentences,
-            priced=bool(self.criteria.get("costs")),
-        )
+        page = self._page() if with_page else None
         with ExitStack() as files:
             path = files.enter_context(replacing(folder / "at_risk.parquet"))
             table = pa.Table.from_pandas(self.table, preserve_index=False)
@@ -122,11 +110,27 @@ class AtRiskList:
             path.write_text(rows + "\n", encoding="utf-8")
             path = files.enter_context(replacing(folder / "summary.json"))
             path.write_text(json.dumps(self.summary(), indent=1) + "\n", encoding="utf-8")
-            path = files.enter_context(replacing(folder / "at_risk.html"))
-            path.write_text(page, encoding="utf-8")
+            if page is not None:
+                path = files.enter_context(replacing(folder / "at_risk.html"))
+                path.write_text(page, encoding="utf-8")
             path = files.enter_context(replacing(folder / "unscored.csv"))
             write_csv(self.unscored.drop(columns="replaced", errors="ignore"), path)
         return folder
+
+    def _page(self) -> str:
+        return render_at_risk(
+            self.table,
+            self.unscored,
+            at=format_iso(self.at),
+            share=self.share,
+            horizon_hours=self.horizon_hours,
+            model_version=self.model_version,
+            n_flagged=int(self.table["flagged"].sum()),
+            hindsight=self.hindsight,
+            charts=self.charts,
+            sentences=self.sentences,
+            priced=bool(self.criteria.get("costs")),
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return a JSON-serializable summary of the list."""

@@ -36,6 +36,7 @@ from forewarn.pipelines.runtime.terminal import write_line
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.sandbox.live_clock import LiveClock
 from forewarn.pipelines.sandbox.live_fleet import LiveFleet, threshold_of
+from forewarn.pipelines.sandbox.live_hangs import diagnose_hang
 from forewarn.pipelines.sandbox.live_models import LiveModels
 from forewarn.pipelines.sandbox.live_month import ROUND, ClusterClock, LiveMonth
 from forewarn.pipelines.sandbox.simulated_scheduler import SimulatedScheduler
@@ -193,6 +194,9 @@ def _link_past(fleet: LiveFleet, folder: Path) -> None:
 
 def _train_first(models: LiveModels, fleet: LiveFleet) -> None:
     models.start(fleet.start)
+    # The first diagnosis compiles its loops, which would stop the month for seconds.
+    machines = sorted(fleet.racks)[:2]
+    diagnose_hang(fleet.folder / "rehearsal", "0", machines, machines[0], fleet.start, 0)
     result = models.result(wait=True)
     if isinstance(result, str):
         write_line(f"the built-in rules make the lists: {result}")

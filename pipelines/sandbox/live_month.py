@@ -220,7 +220,7 @@ class LiveMonth:
 
     def _make_list(self, at: Nanoseconds) -> None:
         made = self._score(at)
-        made.write(self.site.lists)
+        made.write(self.site.lists, with_page=False)  # the console shows it
         table = made.table[made.table["flagged"]]
         names = dict.fromkeys(map(str, table["machine_id"]))
         self.flagged[at] = frozenset(map(_number, names))
