@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select
+from sqlalchemy import Connection, Row, Select, insert, select
 
 from forewarn.features.errors import InputError
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
-from forewarn.pipelines.incidents.ledger.ledger_tables import approvals, decisions
+from forewarn.pipelines.incidents.ledger.ledger_tables import approvals, decisions, newest_rows
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
 from forewarn.response.decision.situation import Approval
 from forewarn.response.state.decision import Decision, Ruling
@@ -66,9 +66,8 @@ def last_decisions(connection: Connection, incidents: Sequence[int]) -> dict[int
     """Return the last decision of each incident that has any."""
     last: dict[int, Decision] = {}
     for chunk in chunks(incidents):
-        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
-        query = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
-        last |= {decision.incident: decision for decision in _decisions(connection, query)}
+        rows = connection.execute(newest_rows(decisions), {"incidents": list(chunk)}).all()
+        last |= {decision.incident: decision for decision in _readable(connection, rows)}
     return last
 
 
@@ -92,7 +91,10 @@ def decisions_by_incident(
 
 def _decisions(connection: Connection, query: Select[Any]) -> Iterator[Decision]:
     """Yield the readable decisions of a query."""
-    rows = connection.execute(query).all()
+    return _readable(connection, connection.execute(query).all())
+
+
+def _readable(connection: Connection, rows: Iterable[Row[Any]]) -> Iterator[Decision]:
     for _, decision in iter_readable(connection, decisions, rows, _parse_decision):
         yield decision
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, func, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+)
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger import action_rows, decision_rows
@@ -18,6 +30,7 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import (
     incident_findings,
     incident_states,
     incidents,
+    newest_rows,
     outcomes,
 )
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
@@ -274,22 +287,30 @@ def _findings(connection: Connection, numbers: Sequence[int]) -> dict[int, list[
     """Return the newest findings of each incident, newest last."""
     members: dict[int, list[Finding]] = defaultdict(list)
     for chunk in chunks(numbers):
-        newest_first = (findings.c.at.desc(), findings.c.id.desc())
-        owners = (findings.c.vouched == Provenance.SHARED.value, findings.c.cause == MANUAL_CAUSE)
-        rank = func.row_number().over(
-            partition_by=(incident_findings.c.incident, *owners), order_by=newest_first
-        )
-        ranked = (
-            select(incident_findings.c.incident, findings, rank.label("rank"))
-            .join(findings, findings.c.id == incident_findings.c.finding)
-            .where(incident_findings.c.incident.in_(chunk))
-            .subquery()
-        )
-        query = select(ranked).where(ranked.c.rank <= MAX_FINDINGS_READ)
-        query = query.order_by(ranked.c.at, ranked.c.id)
-        for row, finding in read_findings(connection, connection.execute(query).all()):
+        rows = connection.execute(
+            _newest_findings(), {"incidents": list(chunk), "most": MAX_FINDINGS_READ}
+        ).all()
+        for row, finding in read_findings(connection, rows):
             members[row.incident].append(finding)
     return members
+
+
+@cache  # to build it takes longer than to run it
+def _newest_findings() -> Select[Any]:
+    """Return the statement for the newest findings of some `incidents`, `most` of each kind."""
+    newest_first = (findings.c.at.desc(), findings.c.id.desc())
+    owners = (findings.c.vouched == Provenance.SHARED.value, findings.c.cause == MANUAL_CAUSE)
+    rank = func.row_number().over(
+        partition_by=(incident_findings.c.incident, *owners), order_by=newest_first
+    )
+    ranked = (
+        select(incident_findings.c.incident, findings, rank.label("rank"))
+        .join(findings, findings.c.id == incident_findings.c.finding)
+        .where(incident_findings.c.incident.in_(bindparam("incidents", expanding=True)))
+        .subquery()
+    )
+    query = select(ranked).where(ranked.c.rank <= bindparam("most"))
+    return query.order_by(ranked.c.at, ranked.c.id)
 
 
 def newest_values(
@@ -302,9 +323,7 @@ def newest_values(
     """Return the converted newest row of each incident that has any."""
     values: dict[int, Value] = {}
     for chunk in chunks(numbers):
-        newest = select(func.max(table.c.id)).where(table.c.incident.in_(chunk))
-        newest = newest.group_by(table.c.incident)
-        rows = connection.execute(select(table).where(table.c.id.in_(newest))).all()
+        rows = connection.execute(newest_rows(table), {"incidents": list(chunk)}).all()
         for row, value in iter_readable(connection, table, rows, convert):
             values[row.incident] = value
         for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, Table, case, func, select
+from sqlalchemy import Connection, Row, Table, case, select
 
 from forewarn.features.time_units import Nanoseconds
 from forewarn.pipelines.incidents.ledger.chunks import chunks
@@ -18,6 +18,7 @@ from forewarn.pipelines.incidents.ledger.ledger_tables import (
     incident_findings,
     incident_states,
     incidents,
+    newest_rows,
     outcomes,
 )
 from forewarn.pipelines.incidents.ledger.quarantined_rows import iter_readable
@@ -103,9 +104,8 @@ def _decided_heads(connection: Connection, numbers: Sequence[int]) -> list[Incid
     """Return incidents with their last decision, in the given order."""
     known: dict[int, IncidentHead] = {}
     for chunk in chunks(numbers):
-        newest = select(func.max(decisions.c.id)).where(decisions.c.incident.in_(chunk))
-        last = select(decisions).where(decisions.c.id.in_(newest.group_by(decisions.c.incident)))
-        rows = iter_readable(connection, decisions, connection.execute(last).all(), _ruling)
+        last = connection.execute(newest_rows(decisions), {"incidents": list(chunk)}).all()
+        rows = iter_readable(connection, decisions, last, _ruling)
         rulings = {row.incident: ruling for row, ruling in rows}
         selected = connection.execute(select(incidents).where(incidents.c.id.in_(chunk))).all()
         for row, _ in iter_readable(connection, incidents, selected, tuple):

@@ -7,6 +7,7 @@ one row per change, and the newest row counts.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -19,10 +20,14 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Select,
     Table,
     Text,
     TypeDecorator,
     UniqueConstraint,
+    bindparam,
+    func,
+    select,
 )
 
 __all__ = [
@@ -41,6 +46,7 @@ __all__ = [
     "message_states",
     "messages",
     "metadata",
+    "newest_rows",
     "notes",
     "outcomes",
     "recovery_events",
@@ -311,3 +317,11 @@ message_receivers = Table(
     Column("failures", Integer, nullable=False),
     *(_time("retry_at"), _time("failing_since", nullable=True), _text("error")),
 )
+
+
+@cache  # to build the statement takes longer than to run it
+def newest_rows(table: Table) -> Select[Any]:
+    """Return the statement for the newest row of a table about each of some `incidents`."""
+    newest = select(func.max(table.c.id)).group_by(table.c.incident)
+    newest = newest.where(table.c.incident.in_(bindparam("incidents", expanding=True)))
+    return select(table).where(table.c.id.in_(newest))
