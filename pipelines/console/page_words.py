@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
+from forewarn.evaluation.prediction.metrics.calibration_monitor import CalibrationState
 from forewarn.features.time_units import DAY, HOUR, MINUTE, Nanoseconds
 from forewarn.pipelines.incidents.api.api_models import ActionAnswer
 from forewarn.pipelines.rendering.templates import moment, parse_utc
@@ -75,6 +76,14 @@ _STATES: Final[dict[str, State]] = {
             Outcome.CONFIRMED: State("✖", "failure confirmed", "urgent"),
             Outcome.NOT_CONFIRMED: State("✓", "no failure", "calm"),
             Outcome.UNKNOWN: State("?", "cannot be known", "plain"),
+        }.items()
+    },
+    **{
+        f"calibration {state.value}": shown
+        for state, shown in {
+            CalibrationState.HOLDS: State("✓", "calibrated", "calm"),
+            CalibrationState.UNKNOWN: State("?", "too few outcomes to tell", "plain"),
+            CalibrationState.BROKEN: State("✖", "not calibrated", "urgent"),
         }.items()
     },
     "machine failed": State("✖", "failed GPU", "urgent"),

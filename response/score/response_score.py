@@ -21,7 +21,7 @@ MIN_JUDGED_ALERTS = 60
 
 The criterion is more than 10 of 60: at 10 % it is met in 3 of 100 cases, at 20 % in 2 of 3.
 """
-_UNKNOWN = "no alert of the holdout has an outcome: set `control` above 0"
+_UNKNOWN = "no alert of the holdout has an outcome; without `control` above 0 there is no holdout"
 _DEFAULT_COST = Nanoseconds(10 * MINUTE)
 
 

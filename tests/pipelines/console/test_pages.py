@@ -101,6 +101,19 @@ def test_pages_answer_their_questions(console: Console, tmp_path: Path) -> None:
         assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [("kept", "calibrated"), ("broken", "not calibrated"), ("cannot tell", "too few outcomes")],
+)
+def test_calibration_of_past_lists_has_a_word(
+    console: Console, tmp_path: Path, state: str, word: str
+) -> None:
+    write_list(tmp_path / "lists")
+    (summary,) = (tmp_path / "lists").glob("date=*/summary.json")
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"promise": {"state": state}}))
+    assert f"</span> {word}" in console.browser("see").get("/models").text
+
+
 def test_verdict_is_shown_on_the_page_of_its_job(console: Console, tmp_path: Path) -> None:
     (tmp_path / "diagnoses").mkdir()
     verdict = {
