@@ -38,6 +38,7 @@ __all__ = [
     "area_under_curve",
     "check_contract",
     "fitted_once",
+    "fitted_with_other_seed",
     "sample",
 ]
 
@@ -95,10 +96,10 @@ def _fitted(model_class: ModelClass, some: Sample = TRAINING, **options: Any) ->
 
 @cache
 def _cached(model_class: Any, number: int) -> Any:
-    if number:  # a fit with another seed must not change the next one
-        _cached(model_class, 0)
-        _fitted(model_class, seed=_SEED + 1)
-    return _fitted(model_class)
+    """Return the fit of a number; only the second has another seed, which must change no other."""
+    if number:
+        _cached(model_class, number - 1)
+    return _fitted(model_class, seed=_SEED + (number == 1))
 
 
 def fitted_once(model_class: Any) -> Any:
@@ -106,9 +107,14 @@ def fitted_once(model_class: Any) -> Any:
     return _cached(model_class, 0)
 
 
+def fitted_with_other_seed(model_class: Any) -> Any:
+    """Return a shared model with another seed."""
+    return _cached(model_class, 1)
+
+
 def _fitted_again(model_class: Any) -> Any:
     """Return a model that was fitted after one with another seed."""
-    return _cached(model_class, 1)
+    return _cached(model_class, 2)
 
 
 def _saved(model: Any) -> dict[str, bytes]:

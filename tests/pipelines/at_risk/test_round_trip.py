@@ -182,10 +182,13 @@ def test_list_equals_backtest_exactly(
 
 
 @pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
-def test_resumed_retraining_equals_uninterrupted(records: Path, tmp_path: Path) -> None:
+def test_resumed_retraining_equals_uninterrupted(
+    records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from forewarn.pipelines.storage.registry.model_registry import Registry
     from forewarn.pipelines.training.training_cache import RecipeCache
 
+    monkeypatch.setattr("forewarn.models.prediction.trees.tree_model._N_TREES", 20)
     config = tmp_path / "config.toml"
     config.write_text(SETTINGS.format(features=ALL_KINDS, models='"gbdt"', training=""))
     settings = load_settings(config)
