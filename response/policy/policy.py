@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from forewarn.features.evidence_kind import EvidenceKind
 from forewarn.features.telemetry.parsers.hardware_event import GPU_ERROR
@@ -407,17 +408,24 @@ def _known(findings: Sequence[Finding], now: Nanoseconds) -> list[Finding]:
 def _digest(policy: Policy) -> str:
     """Return a digest that differs for policies that decide differently."""
     content = {
-        "standards": {name: asdict(value) for name, value in policy.standards.items()},
-        "kinds": {name: asdict(value) for name, value in policy.kinds.items()},
+        "standards": policy.standards,
+        "kinds": policy.kinds,
         "xids": {
-            str(code): asdict(replace(value, name="", action=""))
-            for code, value in policy.xids.items()
+            str(code): replace(value, name="", action="") for code, value in policy.xids.items()
         },
-        "recoveries": {name: asdict(value) for name, value in policy.recoveries.items()},
-        "levels": {name: asdict(value) for name, value in policy.levels.items()},
-        "ladder": asdict(policy.ladder),
+        "recoveries": policy.recoveries,
+        "levels": policy.levels,
+        "ladder": policy.ladder,
         "together": policy.together,
-        "limits": [asdict(policy.returned), asdict(policy.manual)],
+        "limits": [policy.returned, policy.manual],
     }
-    text = json.dumps(content, sort_keys=True, default=sorted)
+    # `asdict` would copy each value deeply, which took most of the time of reading a policy.
+    text = json.dumps(content, sort_keys=True, default=_members)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _members(value: Any) -> Any:
+    """Return the fields of a dataclass, or the sorted items of a set."""
+    if is_dataclass(value):
+        return {member.name: getattr(value, member.name) for member in fields(value)}
+    return sorted(value)
