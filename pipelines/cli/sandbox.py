@@ -50,7 +50,8 @@ def add_demo(commands: Commands) -> None:
     command.add_argument(
         "--live",
         action="store_true",
-        help="train for some minutes, then play a month behind the console",
+        help="train for some minutes, then play a month behind the console, which stays until "
+        "Ctrl-C; without a terminal it ends with the month",
     )
     command.add_argument(
         "--speed",

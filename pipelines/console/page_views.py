@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from forewarn.features.duration import format_duration
-from forewarn.features.time_units import HOUR, SECOND, Nanoseconds
+from forewarn.features.time_units import DAY, HOUR, SECOND, Nanoseconds
 from forewarn.pipelines.at_risk.first_checks import first_checks
 from forewarn.pipelines.at_risk.flagging_criteria import ACTION_WORDS
 from forewarn.pipelines.console.console_site import ConsoleSite
@@ -36,7 +36,7 @@ from forewarn.pipelines.incidents.ledger.incident_summaries import IncidentHead
 from forewarn.pipelines.rendering.templates import finite_number, parse_utc, render_page
 from forewarn.pipelines.runtime.timestamps import format_iso
 from forewarn.pipelines.serving.request_bodies import RefusedError
-from forewarn.response.state.action import Action
+from forewarn.response.state.action import ENDED_STATES, Action
 from forewarn.response.state.decision import Ruling
 from forewarn.response.state.incident import Incident, IncidentState
 
@@ -47,6 +47,7 @@ PAGE_SIZE: Final = 100
 
 _INCIDENTS, _MACHINES = 50, 1000  # rows of a page
 _NIGHT: Final = Nanoseconds(12 * HOUR)
+_RETURNED: Final = Nanoseconds(14 * DAY)
 _MAX_WAITING, _MAX_BLOCKED, _MAX_DONE, _MAX_FLAGGED = 20, 10, 30, 5
 _CALM, _MAX_JOBS = ("none", "ended", "unknown"), 20  # kinds of verdicts that need no person
 _GPUS_OF_MACHINE: Final = 8  # where the list does not tell
@@ -143,7 +144,10 @@ class PageViews:
         actions = [action for action in ledger.open_actions() if action.step.isolates]
         tasks = self._machine_tasks(actions)
         rows = [(action, tasks.get(action.id)) for action in actions]
-        return Page("out", "Out of service", "/v1/actions", {"rows": rows})
+        recent = ledger.recent_actions(Nanoseconds(self.context.now() - _RETURNED))
+        returned = [a for a in recent if a.step.isolates and a.state in ENDED_STATES]
+        values = {"rows": rows, "returned": self._with_authors(returned[-_MAX_DONE:][::-1])}
+        return Page("out", "Out of service", "/v1/actions", values)
 
     def at_risk(self, date: str, *, after: int, flagged: bool) -> Page:
         """Return a page of a daily list."""

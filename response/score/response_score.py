@@ -21,7 +21,8 @@ MIN_JUDGED_ALERTS = 60
 
 The criterion is more than 10 of 60: at 10 % it is met in 3 of 100 cases, at 20 % in 2 of 3.
 """
-_UNKNOWN = "no alert of the holdout has an outcome; without `control` above 0 there is no holdout"
+_NO_HOLDOUT = "no alert was left alone: set `control` above 0, or wait for the first"
+_NO_OUTCOME = "no alert that was left alone has an outcome yet"
 _DEFAULT_COST = Nanoseconds(10 * MINUTE)
 
 
@@ -121,9 +122,10 @@ def score_response(
     saved = _hours_saved(alerts, judged, costs, resampling)
     isolated = _hours_isolated(alerts, now, resampling)
     by_machine = _by_machine(alerts)
+    unknown = _NO_OUTCOME if left else _NO_HOLDOUT
     missed = [f for f in failures if not _announced(f, by_machine.get(f.machine, ()))]
     return ResponseScore(
-        precision=make_estimate(_precision(judged, resampling), _UNKNOWN),
+        precision=make_estimate(_precision(judged, resampling), unknown),
         apparent_precision=_apparent(alerts, resampling),
         left_alone=len(left),
         judged=len(judged),
@@ -132,9 +134,9 @@ def score_response(
         missed=len(missed),
         missed_share=_missed_share(missed, failures, resampling),
         minutes_to_isolation=_minutes_to_isolation(alerts, resampling),
-        gpu_hours_saved=make_estimate(saved, _UNKNOWN),
+        gpu_hours_saved=make_estimate(saved, unknown),
         gpu_hours_isolated=make_estimate(isolated),
-        gpu_hours_net=make_estimate(saved - isolated, _UNKNOWN),
+        gpu_hours_net=make_estimate(saved - isolated, unknown),
     )
 
 

@@ -195,9 +195,9 @@ def _origin_candidates(
         else:
             weight = (STRONG if rank in proven else MODERATE) / len(sure)
         dump = " but left no dump" if rank in silent else ""
-        why = f"{format_ranks(sorted(waiters))} waits for it, and it waits for no rank{dump}"
-        if len(waiters) > 1:
-            why = why.replace("waits for it", "wait for it", 1)
+        verb = "wait" if len(waiters) > 1 else "waits"
+        others = format_ranks(sorted(waiters))
+        why = f"{others} {verb} for rank {rank}, which waits for no rank{dump}"
         candidates.append(CulpritCandidate(rank, why, weight, since))
     return tuple(candidates)
 

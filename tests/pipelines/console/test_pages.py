@@ -250,6 +250,14 @@ def test_drained_machine_waits_for_its_return(console: Console, tmp_path: Path) 
     assert "drained: runs no job" in browser.get("/list/latest").text
 
 
+def test_returned_machine_stays_on_the_page_of_those_out_of_service(console: Console) -> None:
+    console.api.act(console.api.incident(), ActionState.RELEASED)
+    browser = console.browser("see")
+    page = browser.get("/out").text
+    assert "None. A machine is listed here" in page
+    assert 'href="/machine/node-1"' in page[page.index('id="returned"') :]
+
+
 def test_incident_whose_findings_name_the_gpu_is_on_its_page_only(
     console: Console, tmp_path: Path
 ) -> None:

@@ -89,7 +89,7 @@ def test_single_culprit_is_listed(put_dump: Any, diagnose: Any) -> None:
     assert verdict["rank"] == 1
     (culprit,) = verdict["culprits"]
     assert (culprit["rank"], culprit["machine"]) == (1, None)
-    assert culprit["why"] == "rank 0 waits for it, and it waits for no rank"
+    assert culprit["why"] == "rank 0 waits for rank 1, which waits for no rank"
 
 
 def test_page_and_text_list_all_origins(put_dump: Any, tmp_path: Path, capsys: Any) -> None:

@@ -97,7 +97,10 @@ def test_equal_outcomes_tell_no_interval(number: int) -> None:
 def test_precision_without_holdout_is_unknown() -> None:
     result = scored([drained(n, outcome=Outcome.CONFIRMED) for n in range(5)])
     assert result.precision.value is None
-    assert result.precision.why.startswith("no alert of the holdout has an outcome")
+    assert result.precision.why.startswith("no alert was left alone")
+    assert (
+        scored([alone(1, None)]).precision.why == "no alert that was left alone has an outcome yet"
+    )
     assert result.days_to_answer is None
     assert (result.gpu_hours_saved.value, result.gpu_hours_net.value) == (None, None)
     assert result.gpu_hours_isolated.value == 5 * 8 * 24
