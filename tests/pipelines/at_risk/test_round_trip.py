@@ -149,7 +149,9 @@ def _expected(scores: pd.DataFrame, model: Path, listed: pd.DataFrame) -> pd.Dat
     ("features", "models", "training"),
     [
         pytest.param(
-            ALL_KINDS, '"mlp", "gbdt"', "", id="three categoricals out of alphabetical order"
+            *(ALL_KINDS, '"mlp", "gbdt"', ""),
+            id="three categoricals out of alphabetical order",
+            marks=pytest.mark.long,
         ),
         pytest.param(ANOTHER_ORDER, '"mlp", "gbdt"', SLIDING, id="every column in another order"),
         pytest.param(NO_CATEGORY, '"gbdt"', FADING, id="no categorical column"),
@@ -181,6 +183,7 @@ def test_list_equals_backtest_exactly(
         assert list(listed["probability"]) == list(expected["probability"])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::Warning:mlflow", "ignore::Warning:alembic")
 def test_resumed_retraining_equals_uninterrupted(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
