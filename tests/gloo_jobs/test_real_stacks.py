@@ -83,7 +83,8 @@ def test_stopped_rank_found_by_py_spy_stacks(job: str, tmp_path: Path) -> None:
     for _ in range(12):
         jobs.collect()
         clock.seconds += 30
-    assert complaints == []
+    # Jobs of other tests may run on this machine, too.
+    assert [text for text in complaints if text.startswith(job)] == []
     clock.seconds -= 30
     _, verdict = read_job(tmp_path / "jobs" / job).judge(clock.now())
     assert (verdict.kind, verdict.rank) == ("hang", STUCK)
