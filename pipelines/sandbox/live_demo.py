@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +127,7 @@ class _Story:
     """The lines of the story, on the terminal and in the console."""
 
     clock: LiveClock
+    now: Callable[[], int]
     lines: list[str] = field(default_factory=list)
     end: list[str] = field(default_factory=list)
 
@@ -136,10 +137,12 @@ class _Story:
         write_line(text)
 
     def status(self) -> str:
-        """Return the state of the clock and the last line."""
-        speed = "The clock is stopped" if self.clock.stopped else f"{self.clock.speed:g} h a second"
+        """Return the simulated time, the state of the clock, and the last line."""
+        speed = "the clock is stopped" if self.clock.stopped else f"{self.clock.speed:g} h a second"
+        state = "the simulated time is over" if self.end else speed
         last = self.lines[-1] if self.lines else "not started"
-        return f"{speed}. Last event: {last}."
+        moment = format_iso(Nanoseconds(self.now()))[:16].replace("T", " ")
+        return f"It is {moment} UTC, and {state}. Last event: {last}."
 
 
 def run_live(out: Path, options: LiveOptions) -> None:
@@ -216,8 +219,9 @@ def _play(
     site = ResponseSite.from_config(folder / "site.toml")
     (folder / "diagnoses").mkdir()
     costs = _stop_costs(site)
-    cluster, story = Cluster(plan, costs), _Story(LiveClock(options.speed))
+    cluster = Cluster(plan, costs)
     clock = ClusterClock(cluster)
+    story = _Story(LiveClock(options.speed), clock.now)
     with site.new_ledger() as ledger:
         scheduler = SimulatedScheduler(cluster, _ACTING, pools=_pools(fleet), racks=fleet.racks)
         responder = Responder(
