@@ -14,7 +14,14 @@ from forewarn.features.diagnosis.log_streams.container_files import (
     is_docker_file,
 )
 
-__all__ = ["FileNumber", "file_number", "is_kernel_log", "is_worker_error", "machine_of_path"]
+__all__ = [
+    "FileNumber",
+    "file_number",
+    "is_kernel_log",
+    "is_worker_error",
+    "launcher_folder",
+    "machine_of_path",
+]
 
 _TREE = re.compile(r"(?:^|/)attempt_(\d{1,6})/(\d{1,4})/[^/]+$")
 _SAID_RANK = re.compile(r"(?i)rank[._-]?(\d{1,7})(?!\d)")
@@ -58,6 +65,17 @@ class FileNumber:
             return True
         is_bare = self.kind == "rank" or self.family.endswith("/#")
         return self.kind != "none" and self.value == rank and (is_bare or rank > 0)
+
+
+def launcher_folder(name: str) -> str:
+    """Return the folder of torchrun's tree that a file is in; each launcher has its own.
+
+    Examples
+    --------
+    >>> launcher_folder("logs/n1/attempt_0/3/stdout.log")
+    'logs/n1/'
+    """
+    return name.rpartition("attempt_")[0]
 
 
 @lru_cache(maxsize=2**14)  # asked for in turn by those who learn ranks and machines

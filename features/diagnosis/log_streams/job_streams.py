@@ -21,6 +21,7 @@ from forewarn.features.diagnosis.log_streams.file_numbers import (
     file_number,
     is_kernel_log,
     is_worker_error,
+    launcher_folder,
 )
 from forewarn.features.diagnosis.log_streams.heard_facts import Heard, hear
 from forewarn.features.diagnosis.log_streams.heard_sources import (
@@ -83,7 +84,7 @@ class LogStream:
     @property
     def launcher(self) -> str:
         """Folder of torchrun's tree that it is in; each launcher has its own."""
-        return self.name.rpartition("attempt_")[0]
+        return launcher_folder(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from forewarn.features.diagnosis.host_names import host_key
 from forewarn.features.diagnosis.log_streams.file_numbers import (
+    launcher_folder,
     machine_of_path,
 )
 from forewarn.features.diagnosis.log_streams.heard_sources import (
@@ -42,7 +43,7 @@ def give_locals(heard: Sequence[HeardSource], job: JobRanks, ranks: Ranks) -> No
 def launcher_of(item: HeardSource) -> tuple[object, ...]:
     """Return what the workers of one launcher have in common."""
     if item.number.kind == "local":
-        return ("tree", item.source.name.rpartition("attempt_")[0])
+        return ("tree", launcher_folder(item.source.name))
     return (item.source.name, *item.source.label.launcher)
 
 

@@ -49,7 +49,8 @@ def pair_by_rack(
         choices = [
             (met[frozenset((racks[node], racks[other]))], n_tests[other], number)
             for number, other in enumerate(partners)
-            if other not in busy | {node}
+            if other != node
+            and other not in busy
             and across in (None, racks[node] != racks[other])
             and frozenset((node, other)) not in tested
         ]

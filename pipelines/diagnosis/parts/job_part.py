@@ -61,7 +61,7 @@ class PartResult:
     unknown_error : str or None
         Line after the last step that looks like an error and matches no pattern.
     known_error : Fault or None
-        First error that jobs may survive, where there is no finding.
+        First error that jobs may survive, where there is neither a finding nor progress.
     restart : RestartPoint or None
     """
 

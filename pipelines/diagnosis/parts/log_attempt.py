@@ -87,9 +87,7 @@ class JobAttempt:
 
     def __post_init__(self) -> None:
         """Index the logs by rank, and find the last step of the job."""
-        times = [step.time for log in self.logs for step in self.steps(log)]
-        known = max((time for time in times if time is not None), default=None)
-        object.__setattr__(self, "last_step", known)
+        object.__setattr__(self, "last_step", _last_step(self.logs, self.at))
         for log in self.logs:
             self._by_rank.setdefault(log.rank, []).append(log)
 
@@ -342,6 +340,12 @@ class JobAttempt:
         )
 
 
+def _last_step(logs: Iterable[ScannedLog], at: int) -> int | None:
+    """Return the time of the last step up to a time."""
+    steps = (step.time for log in logs if log.scan is not None for step in log.scan.steps)
+    return max((time for time in steps if time is not None and time <= at), default=None)
+
+
 def _completed_at(hits: Sequence[LogHit], own: Sequence[LoggedStep]) -> int | None:
     """Return where a log says that the training ended as planned; training that goes on has not."""
     offset = max((hit.offset for hit in hits if hit.pattern.role == "completed"), default=None)
@@ -445,8 +449,7 @@ def attempt_at(logs: Sequence[ScannedLog], launched: LaunchedRanks, at: int) -> 
     ]
     starts = [_attempt_start(log, at) for log in current if log.rank is not None]
     known = [start for start in starts if start is not None]
-    steps = [s.time for log in current if log.scan for s in log.scan.steps if s.time is not None]
-    step = max((time for time in steps if time <= at), default=None)
+    step = _last_step(current, at)
     current = [log.without_ended(step) for log in current]
     return JobAttempt(tuple(current), launched, at, min(known, default=None), number)
 

@@ -115,14 +115,16 @@ class LogsPart:
         attempt = attempt_at(self.logs, self.launched, snapshot.at)
         finding = self._finding(snapshot, attempt)
         is_completed = finding is not None and finding.is_completed
+        is_progressing = is_completed or attempt.is_progressing()
+        is_unexplained = finding is None and not is_progressing
         return PartResult(
             _probe(snapshot, attempt),
             () if finding is None else (finding,),
             tuple(_phases(self.logs, attempt)),
             (*_unread_files(self.files), *_unusable_logs(attempt.logs)),
-            is_progressing=is_completed or attempt.is_progressing(),
+            is_progressing=is_progressing,
             unknown_error=attempt.error_after_steps(),
-            known_error=None if finding else attempt.first_error(snapshot.ranks),
+            known_error=attempt.first_error(snapshot.ranks) if is_unexplained else None,
             restart=restart_point(self.logs, attempt),
         )
 

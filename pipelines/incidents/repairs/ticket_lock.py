@@ -46,7 +46,7 @@ def hold_ticket_lock(
         while not acquire():
             if time.monotonic() >= until:
                 raise JobError("another process is posting a ticket; nothing was posted.")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)  # flock has no time-out
         yield
 
 
