@@ -43,11 +43,12 @@ gc.disable()
 ROOT = Path(__file__).parent
 # All tests of such a folder run in one worker, because they share what is created once per session:
 # an API server of Kubernetes costs 15 seconds of CPU in each worker that starts one, and a fitted
-# detector 5.
+# detector 5. Inspections of machines of one name exclude each other on this machine.
 SESSION_FOLDERS = (
     "pipelines/incidents/schedulers/kubernetes",
     "pipelines/incidents/schedulers/slurm",
     "pipelines/detection",
+    "pipelines/inspection",
 )
 # Longest test files, longest first: they start early, so that no worker is left with one at the
 # end. Some of them wait in real time while another one works.
